@@ -1,6 +1,7 @@
 """Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
 from scaling.base.printing import short
-from scaling.laws.figures import ordered
+from scaling.laws.figures import learning_curves, loss_against, ordered
+from scaling.laws.points import load_points
 
 
 def bands(axes):
@@ -33,8 +35,8 @@ def chinchilla(N, D, noise=0.0):
 
 @pytest.fixture(scope="module")
 def fit():
-    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 5), np.geomspace(1e9, 1e11, 5)))
-    runs = {"run": [f"run-{row}" for row in range(25)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 4), np.geomspace(1e9, 1e11, 5)))
+    runs = {"run": [f"run-{row}" for row in range(20)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
     return scaling.fit(runs, hold_out="N>=2e9", level=0.8, intervals="t", starts=64, objective="log_squared")
 
 
@@ -50,14 +52,13 @@ def pictures(fit):
     repeated = {"N": np.repeat(np.geomspace(1e7, 1e9, 5), 12), "D": U * np.tile(np.repeat([1, 4, 16], 4), 5), "U": U}
     repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
     fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
-    few = {"starts": 24, "objective": "log_squared"}
-    three = scaling.fit(repeated, law="data_constrained", fix=fixed, intervals="none", **few)
+    three = scaling.laws.fit("data_constrained", repeated, fixed=fixed, starts=24)
     return {
         **fit.pictures,
         **scaling.fit(isoflop, law="isoflop_parabola").pictures,
         **scaling.fit(curves, law="envelope").pictures,
-        "learning_curves": scaling.fit(curves, intervals="none", **few).plot("learning_curves"),
-        "three_columns": three.plot("loss_against_D"),
+        "learning_curves": learning_curves(load_points(curves)),
+        "three_columns": loss_against(three, "D", method=None),
     }
 
 
@@ -126,7 +127,8 @@ def test_ordered_colours_grow_lighter_evenly_and_numbers_are_short():
 
 def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
-    rng, few = np.random.default_rng(0), {"starts": 24, "intervals": "t"}
+    rng = np.random.default_rng(0)
+    few: dict[str, Any] = {"starts": 24, "intervals": "t"}
     p = rng.dirichlet(np.ones(3), 24)
     p[:4, 0], p[4:7, 1] = 0.0, 0.0
     p /= p.sum(1, keepdims=True)

@@ -216,6 +216,7 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
 
+@np.errstate(all="ignore")  # what is not finite is open
 def bound(
     problem: Problem,
     u: np.ndarray,
@@ -234,7 +235,8 @@ def bound(
     """
     if not quantities:
         return []
-    value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None]) for one in quantities)))
+    place = problem.expand(u[None])  # most of what a quantity costs
+    value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None], place) for one in quantities)))
     noise = measure(problem.objective, cost, len(problem.observed), len(problem.free))
     low, high = value, value
     if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
@@ -250,7 +252,8 @@ def bound(
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])
         if len(reweighted):
-            values = np.array([quantity.along(problem, reweighted)[0] for quantity in quantities])
+            places = problem.expand(reweighted)
+            values = np.array([quantity.along(problem, reweighted, places)[0] for quantity in quantities])
             reach *= widening(values, value, reach, quantile, len(problem.observed))
         lowest, highest = np.array([quantity.limits for quantity in quantities]).T
         low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))

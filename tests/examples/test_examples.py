@@ -47,10 +47,13 @@ def test_the_list_names_every_folder():
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == set(re.findall(r"\]\((\w+)\)", text))
 
 
-SLOW = pytest.param("published", marks=pytest.mark.slow)  # test_published.py has its fits
+# What these hold has tests of its own: test_NAME.py, and tests/evaluation/test_harness.py.
+TESTED = ("harness", "machine_corpora", "published", "python_trees")
 
 
-@pytest.mark.parametrize("folder", [SLOW if folder == "published" else folder for folder in FOLDERS])
+@pytest.mark.parametrize(
+    "folder", [pytest.param(folder, marks=pytest.mark.slow if folder in TESTED else ()) for folder in FOLDERS]
+)
 def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(copied(tmp_path) / folder)
     monkeypatch.delenv("SCALING_DATA", raising=False)

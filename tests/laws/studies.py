@@ -1,12 +1,17 @@
 """Simulated runs of a law of N and D."""
 
+from typing import Any
+
 import numpy as np
 
 from scaling.laws import named
 
 LAW = named("chinchilla")
 THETA = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
-FARSEER = {"form": named("farseer"), "theta": np.array([2.2, -0.10, -0.02, 0.33, 0.31, -0.10, 0.39, -0.23, -0.07])}
+FARSEER: dict[str, Any] = {
+    "form": named("farseer"),
+    "theta": np.array([2.2, -0.10, -0.02, 0.33, 0.31, -0.10, 0.39, -0.23, -0.07]),
+}
 
 
 def runs(N, D, noise=0.0, seed=0, form=LAW, theta=THETA):

@@ -6,7 +6,9 @@ import pytest
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, envelope, isoflop
+from scaling.laws.intervals import student
 from scaling.laws.points import Points
+from tests.laws.studies import width
 
 BUDGETS = np.geomspace(1e18, 1e21, 5)
 ALPHA, BETA = 0.34, 0.37
@@ -114,6 +116,12 @@ def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law(
     assert scaling.fit(training(sizes=8), law="envelope").estimates["a"] == pytest.approx(
         BETA / (ALPHA + BETA), abs=0.05
     )
+    # The error is a jackknife over the runs.
+    table = training(sizes=9)
+    rest = (table.where(table["run"] != run) for run in np.unique(table["run"]))
+    exponents = [envelope(points, budgets=100).N_law.exponent.estimate for points in rest]
+    exponent = envelope(table, budgets=100).N_law.exponent
+    assert width(exponent) == pytest.approx(2 * student(0.95, 8) * np.sqrt(8 * np.var(exponents)))
     table = training(sizes=5)
     largest_best = table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best")
     for wrong, what in ((training(sizes=2), "three sizes or more"), (largest_best, "not closed")):

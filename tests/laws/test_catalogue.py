@@ -35,7 +35,7 @@ RANGES = """
 """
 
 
-def columns(n=32):
+def columns(n=60):
     rng = np.random.default_rng(1)
     ranges = (line.split() for line in RANGES.split(","))
     table = {name: np.exp(rng.uniform(np.log(float(low)), np.log(float(high)), n)) for name, low, high in ranges}

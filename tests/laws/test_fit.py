@@ -1,5 +1,7 @@
 """Fitting: the best optimum, the same digits in any order of rows, groups that share errors, diagnostics."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from scaling.laws.intervals import METHODS
 from tests.laws.studies import LAW, grid, study, width
 
 SMALL = np.array([2.184, 26.3, 36000.0, 0.605, 0.945])
-FEW = {"objective": "log_squared", "starts": 64}
+FEW: dict[str, Any] = {"objective": "log_squared", "starts": 64}
 
 
 def trunks(count=6, correlation=0.9):
@@ -57,6 +59,7 @@ def test_units_change_nothing_but_units_and_weights_count_as_repeated_points(fit
     weighted = fit("chinchilla", table, weights=7.0 * repeats)
     repeated = fit("chinchilla", {name: np.repeat(column, repeats) for name, column in table.items()})
     np.testing.assert_allclose(weighted.theta, repeated.theta, rtol=1e-6)
+    np.testing.assert_allclose(weighted.weights, repeats / repeats.mean())
 
 
 # Runs that share errors.

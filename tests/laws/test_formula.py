@@ -188,7 +188,7 @@ def test_bounds_hold_for_coefficients_and_exponents_and_tied_exponents_are_one_n
 def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
     assert law_of("chinchilla") is named("chinchilla")
     assert [law_of(text) for text in ("E+A", "L = E")] == [Written("E+A"), Written("L = E")]
-    form = constrained(law_of("two_step"), {"alpha": "beta"}, {"task_k": (1.0, 5.0)})
+    form = constrained_law(law_of("two_step"), POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
     theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])

@@ -1,6 +1,7 @@
 """Intervals, and optima with theirs: exact where that is known, open where the points leave them open, invariant."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scaling.laws.intervals import METHODS, bound, student
 from tests.laws.studies import FARSEER, LAW, grid, study, width
 
 BUDGET = 1e23
-FEW = {"intervals": "t", "objective": "log_squared", "starts": 128}
+FEW: dict[str, Any] = {"intervals": "t", "objective": "log_squared", "starts": 128}
 
 
 def line(n=12, noise=0.01, floor=0.0):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas
@@ -18,7 +19,7 @@ from tests.laws.studies import study
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
 FRAME = pandas.DataFrame(RUNS)
-FEW = {"law": "power_law_floor_n", "objective": "log_squared", "intervals": "none", "starts": 24}
+FEW: dict[str, Any] = {"law": "power_law_floor_n", "objective": "log_squared", "intervals": "none", "starts": 24}
 
 
 def test_every_format_and_folder_gives_the_same_points(tmp_path):

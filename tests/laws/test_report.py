@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -133,7 +134,7 @@ def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys
 
 
 def test_a_law_that_predicts_the_held_out_runs_better_is_named():
-    choices = {"hold_out": "6*N*D>1e21", "objective": "log_squared", "intervals": "none", "starts": 64}
+    choices: dict[str, Any] = {"hold_out": "6*N*D>1e21", "objective": "log_squared", "intervals": "none", "starts": 64}
     wrong, right = (scaling.fit(table(60, 0.0), law=law, **choices) for law in ("kaplan_n_d", "chinchilla"))
     assert re.search(r"chinchilla predicts the held-out runs better \(mean error \S+% against \S+%\)", str(wrong))
     assert "better" not in str(right)
