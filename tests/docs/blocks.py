@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))  # tests/examples runs them
 PROGRAMS = ("scaling", "wandb", "python", "make", "open", "pip", "pytest")
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}.*\n|(?<=\n)\n(?= {4}))+", re.MULTILINE)
 _COMMAND = re.compile(rf"^(?:\$ )?(?:\.venv/bin/)?((?:{'|'.join(PROGRAMS)}) .*)$")
 _SPELLED = re.compile(r"`(?:\.venv/bin/)?(scaling [a-z]+(?: [^`\n]*)?)`")
@@ -22,13 +22,7 @@ _FILE = re.compile(r"# ([\w./-]+\.(?:ya?ml|py|csv))\b")
 class Block:
     """A block of a document, fenced or indented."""
 
-    document: Path
-    number: int  # of its blocks, from 0
     text: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.document.relative_to(ROOT)}#{self.number}"
 
     @property
     def commands(self) -> list[str]:
@@ -52,12 +46,12 @@ class Block:
 
 def blocks(document: Path) -> list[Block]:
     text = document.read_text(encoding="utf-8")
-    fenced = [(match.start(), match[2]) for match in _FENCE.finditer(text)]
+    fenced = [(match.start(), match[1]) for match in _FENCE.finditer(text)]
     plain = _FENCE.sub(lambda match: re.sub(r"[^\n]", "-", match[0]), text)
     indented = [
         (match.start(), re.sub(r"^ {4}", "", match[0], flags=re.MULTILINE)) for match in _INDENTED.finditer(plain)
     ]
-    return [Block(document, number, text) for number, (_, text) in enumerate(sorted(fenced + indented))]
+    return [Block(text) for _, text in sorted(fenced + indented)]
 
 
 def spelled(document: Path) -> list[str]:

@@ -171,7 +171,7 @@ def made(tmp_path):
 def test_a_plan_whose_counts_were_altered_is_refused(made, capsys):
     ledger, _ = made
     file = ledger.plan_file("small")
-    document, whole = read(file), file.read_text()
+    document, whole = read(file) or {}, file.read_text()
     document["runs"][0]["point"] = None
     for text in (seal(document).decode(), whole.replace('"N":', '"M":', 1)):
         file.write_text(text)

@@ -7,6 +7,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,9 +85,9 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(whole)
     assert sum(run.held_out for run in planned.runs) == 1
     assert planned.command == ("study", "small.yaml", "--adaptive", "E ± 0.12")
     # The page shows each decision, and why it ended.
-    stated, table = chosen([*made, last])
-    assert str(stated).endswith("the last two looks were narrow enough.")
-    assert len(table.rows) == len(made) + 1
+    blocks: list[Any] = chosen([*made, last])
+    assert blocks[0].endswith("the last two looks were narrow enough.")
+    assert len(blocks[1].rows) == len(made) + 1
 
 
 def test_a_decision_does_not_depend_on_which_worker_is_faster_or_on_kills(tmp_path):

@@ -132,7 +132,7 @@ def test_a_law_is_supposed_only_where_it_applies(tmp_path, monkeypatch):
         (asked(E=7.0, **impossible), small, "above ln V"),
         (asked(E=-9.0, **impossible), small, "no loss"),
     ):
-        found = predicted_interval(question, runs, {}, [512] * 15)
+        found = predicted_interval(question, runs, {}, [512] * 15) or {}
         assert reason in found["reason"]
         assert "low" not in found
     # An earlier fit of the study, where it identified every parameter.

@@ -86,9 +86,9 @@ def test_the_architectures_of_raffel_have_the_stated_multiples_of_p_and_m():
     for row in table.rows:
         own = costs[row.name]
         weights, unit = (sum(each.parameters_by_slot[slot] for slot in stack) for each in (own, one))
-        assert weights == stated[row.published["params"]] * unit, row.name
+        assert weights == stated[str(row.published["params"])] * unit, row.name
         flops, unit = (sum(each.flops_forward_by_slot[slot] / each.tokens for slot in stack) for each in (own, one))
-        assert flops == stated[row.published["cost"]] * unit, row.name
+        assert flops == stated[str(row.published["cost"])] * unit, row.name
     whole = json.loads((TESTS / "golden" / "table" / "raffel2019_table2.json").read_text())[table.rows[0].name]
     assert 0.10 < whole["by_slot"]["cross"] / whole["parameters"] < 0.15  # "about 10% of the parameters"
     config = table.load("Enc-dec, shared, Denoising", ["size=tiny"])

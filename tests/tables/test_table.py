@@ -285,7 +285,7 @@ def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     for runs in ("runs", "whole"):
         subprocess.run(line(runs), check=True, capture_output=True)
     assert done.items() <= results("runs").items()
-    first, second = (pandas.read_csv(tmp_path / runs / "points.csv") for runs in ("runs", "whole"))
+    first, second = (csv_rows((tmp_path / runs / "points.csv").read_text()) for runs in ("runs", "whole"))
     for column in ("run", "which_language_score", "both_score"):
-        assert first[column].notna().all()
-        assert first[column].tolist() == second[column].tolist()
+        assert all(line[column] for line in first)
+        assert [line[column] for line in first] == [line[column] for line in second]
