@@ -82,7 +82,7 @@ def framed(one: Experiment, ledger: Ledger) -> float:
         if entry["kind"] == "train":
             marks.append((entry["step"], time.perf_counter()))
 
-    train_run(one, ledger, tell=[mark])
+    train_run(one, ledger, listeners=[mark])
     (first, started), (last, ended) = marks[0], marks[-1]
     return 1000 * (ended - started) / (last - first)
 

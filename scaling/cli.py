@@ -194,7 +194,7 @@ def _formats(function: Callable[..., Any]) -> Sequence[str]:
 
 
 def shown_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """What a person may write after a verb, but for the ledger's folder, which all verbs take."""
+    """The parameters that a person may write after a verb, except the ledger's folder, which all verbs take."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     return [p for p in parameters if p.name != "runs" and p.kind is not p.VAR_KEYWORD and spelled(p)]
 
@@ -213,7 +213,7 @@ def _type(parameter: inspect.Parameter) -> Any:
 
 
 def _option(option: str, kind: Any) -> dict[str, Any]:
-    """How argparse reads an option of a type: the words of its occurrences are a list."""
+    """The arguments of `add_argument` for an option of a type; the words of its occurrences are a list."""
     if kind is bool:
         return {"action": "store_const", "const": True}
     origin, inner = get_origin(kind), get_args(kind)

@@ -1,3 +1,3 @@
-"""What every room uses: errors, printing, files, processes; and the version, which the build reads too."""
+"""Errors, printing, files and processes, which every room uses; and the version, which the build reads too."""
 
 __version__ = "0.1.0"

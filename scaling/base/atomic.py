@@ -40,13 +40,13 @@ def read_json(path: Path) -> Any:
 
 
 def flush(file: IO[Any]) -> None:
-    """What was written to an open file, on the disk."""
+    """Bring what was written to an open file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:
-    """A folder's entries on the disk, so that a rename in it outlives a power cut."""
+    """Bring a folder's entries to the disk, so that a rename in it outlives a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

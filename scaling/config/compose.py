@@ -115,7 +115,7 @@ class Config:
         return self._nodes[key]
 
     def part(self, key: str) -> Config:
-        """What is below a dotted key, as a document."""
+        """The node below a dotted key, as a document."""
         places = {at.removeprefix(f"{key}."): place for at, place in self.origin.items() if at.startswith(f"{key}.")}
         return Config(self[key], places)
 
@@ -163,7 +163,7 @@ class Config:
             return schema.build(section, self.tree[section], *shared)
 
     def check(self) -> Config:
-        """This config, or the mistake in it that the signatures of its classes and its sizes show."""
+        """Return this config, or raise the first mistake that the signatures of its classes and its sizes show."""
         for section in filter(schema.SLOTS.get, self.tree):
             if self.tree[section] is not None or section != "tuning":
                 with self.placing(section):
@@ -390,7 +390,7 @@ def _checked(config: Config, section: str) -> Any:
 
 
 def _plain(value: Any, annotation: Any) -> Any:
-    """What is written, for a type; a word before which keys were laid became a kind, and is none."""
+    """The value as it was written, for a type; a word that keys were laid over became a kind, which is undone."""
     if isinstance(value, Unquoted) and annotation in (str, str | None):
         return str(value)
     return strict_yaml.values(_without(value, "kind") if isinstance(value, dict) else value, quantities=True)

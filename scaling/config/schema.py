@@ -178,7 +178,7 @@ def kinds(slot: str) -> dict[str, type]:
 
 
 def joined(slot: str) -> dict[str, Any]:
-    """What joined a slot by `extend`: classes, or laws."""
+    """The classes or laws that joined a slot by `extend`."""
     return _joined.get(slot, {})
 
 

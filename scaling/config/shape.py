@@ -39,7 +39,7 @@ class Shape:
         return counted(key, value, self.width, WIDEST)
 
     def places(self, length: int | None, slot: str, what: str) -> int:
-        """How many places a piece has tables for: the window's length, unless a longer one is named."""
+        """The number of positions that a piece has tables for: the window's length, unless a longer one is named."""
         if length is not None and length < self.length:
             fix = f"set {slot}.length to {self.length} or size.length to {length}"
             what = f"windows of {self.length} tokens are longer than the {length} {what}"
@@ -109,5 +109,5 @@ SIZES: Mapping[str, Any] = get_type_hints(Shape, include_extras=True)
 
 
 def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
-    """What sizes are that are left out."""
+    """The default of each size that follows from others."""
     return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}

@@ -47,7 +47,7 @@ class Features:
 
 
 class Maker(Protocol):
-    """What a batch needs of an objective; one that takes examples has `features(source)`, their `Features`."""
+    """The part of an objective that batches need; one that takes examples has `features(source)`, their `Features`."""
 
     reads: int  # tokens of a window to fill a model's
     others: int  # further windows, drawn at random, that a sample takes; they follow after the samples' own rows
@@ -90,7 +90,7 @@ class Batches:
         return self.objective(read, keys).of_domains(read.domains)
 
     def passes(self, step: int) -> float:
-        """How often the data have been seen when `step` begins."""
+        """The number of passes over the data before `step`."""
         return self.plan.passes(step)
 
 
@@ -146,7 +146,7 @@ def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> No
 
 
 def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None]:
-    """How many rows there are of what the objective takes, at least one, and of examples what they are."""
+    """The number of rows that the objective reads of a source, at least one; for examples also their features."""
     check_takes(type(objective), source.gives, objective.takes)
     if source.gives == "examples":
         features: Features = objective.features(source)  # type: ignore[attr-defined]

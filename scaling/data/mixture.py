@@ -140,7 +140,7 @@ def shares_of(source: Source) -> dict[str, Any]:
 
 
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
-    """Of each domain, in their order, summing to one."""
+    """The fraction of each domain, in their order; they sum to one."""
     for name, value in given.items():
         if name not in domains:
             raise ScalingError("there is no such domain", key=f"{key}.{name}", fix=nearest(name, domains))

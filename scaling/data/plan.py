@@ -67,7 +67,7 @@ class Plan(Protocol):
     def drawn(self, step: int) -> Drawn: ...
 
     def passes(self, step: int) -> float:
-        """How often the data have been seen when `step` begins; 0 for ever where the source is endless."""
+        """The number of passes over the data before `step`; always 0 where the source is endless."""
         ...
 
 
@@ -110,7 +110,7 @@ class BatchSize:
         return self.sizes[bisect_right(self.starts, step) - 1]
 
     def before(self, step: int) -> int:
-        """How many rows were drawn before `step` begins."""
+        """The number of rows that were drawn before `step`."""
         if len(self.sizes) == 1:  # nearly all are, and a plan asks for ten thousand runs
             return self.sizes[0] * max(0, step)
         stops = [*self.starts[1:], step]
@@ -178,7 +178,7 @@ class Buckets:
 
     @property
     def rows(self) -> int:
-        """Of a batch, on average."""
+        """The mean number of rows of a batch."""
         return max(1, round(len(self.lengths) / len(self._batches)))
 
 
@@ -201,7 +201,7 @@ class ByLength:
 
     @property
     def _batches(self) -> int:
-        """Of a pass."""
+        """The number of batches of a pass."""
         return -(-(self.limit or len(self.lengths)) // self.size.size(0))
 
     def drawn(self, step: int) -> Drawn:

@@ -88,7 +88,7 @@ class Published:
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
-        """What names its content."""
+        """A text that names the content of the set."""
         if self.folder is None:
             return {"path": self.path, "commit": self.commit}
         files = sorted(file for file in self.folder.rglob("*") if file.is_file())

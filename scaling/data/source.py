@@ -70,7 +70,7 @@ class Source:
         return None if self.codec is None else self.codec.words
 
     def windows(self, length: int) -> int | None:
-        """How many disjoint windows of `length` tokens (or how many pairs) there are; None where endless."""
+        """The number of disjoint windows of `length` tokens, or of pairs; None where the source is endless."""
         return None if self.tokens is None else self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
@@ -86,7 +86,7 @@ class Source:
 
 
 class Data(Protocol):
-    """What a `data:` line builds: a corpus or a law that can be opened as a source, a split at a time."""
+    """A corpus or a synthetic law, built from a `data:` line, that can be opened as a source, one split at a time."""
 
     def open(self, split: str, folder: Path) -> Source:
         """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""
@@ -110,7 +110,9 @@ def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How many ids a model must know, and which of them are no text: a source's own, and those an objective adds."""
+    """The number of ids that a model must know, and those that are no text: a source's own, and those an objective
+    adds.
+    """
 
     size: int
     specials: Mapping[str, int]

@@ -150,7 +150,7 @@ Splits = Mapping[str, Mapping[str, Sequence[Shard]]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What lies in a folder of tokens: its shards, what tokenizer made them, and where the text came from."""
+    """The record of a folder of tokens: its shards, the tokenizer that made them, and the origin of the text."""
 
     fingerprint: str
     dtype: str
@@ -245,7 +245,7 @@ class _Side:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """Where each document begins, and where the last one ends."""
+        """The first token of each document, and the end of the last one."""
         ends = [each.astype(np.int64) + start for each, start in zip(self.ends, self.stream.starts)]
         return np.concatenate([np.zeros(1, np.int64), *ends])
 
@@ -261,7 +261,7 @@ def mapped(file: str | Path, dtype: str, **place: Any) -> np.ndarray:
 
 
 class _Stored(Source):
-    """What both sources of a store have in common. Pickled, they are opened again, not copied."""
+    """The common part of both sources of a store. A pickled source opens its files again and copies nothing."""
 
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest

@@ -37,7 +37,7 @@ Dtype = Literal["uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64"
 
 @dataclass(frozen=True)
 class Array:
-    """Where the ids of one file lie in it."""
+    """The place of the token ids in one file."""
 
     file: str
     dtype: str
@@ -128,7 +128,7 @@ class Tokens:
         return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
 
     def _cut(self, arrays: Sequence[Array], total: int, fraction: float) -> int:
-        """Where validation begins: at its fraction, or after the last document that ends before it."""
+        """The first token of validation: at its fraction, or after the last document that ends before it."""
         cut = total - int(total * fraction)
         stream = Stream([array.map() for array in arrays])
         for stop in range(cut, 0, -_BLOCK) if self.eos is not None and cut < total else ():
@@ -167,7 +167,7 @@ class MappedSource(Windows):
 
 
 def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
-    """Where the ids are in a file, as its header or `dtype` states."""
+    """The place of the token ids in a file, as its header or `dtype` states."""
     if file.suffix not in TOKENS:
         raise ScalingError("it is no .npy, .bin or .ds file", file=file, fix="name files of tokens by their ending")
     if file.suffix == ".ds" and dtype is None:

@@ -1,1 +1,1 @@
-"""What a trained model can do: its writing, and the likelihoods of options, texts and hidden tokens."""
+"""The abilities of a trained model: its writing, and the likelihoods of options, texts and hidden tokens."""

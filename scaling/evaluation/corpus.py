@@ -1,4 +1,4 @@
-"""What documents cost: the nats of each, every token scored once.
+"""The loss of whole documents: the nats of each, every token scored once.
 
 A document that is longer than the window is read in windows. The first scores all of its tokens, each further one
 `stride` tokens behind as many of those before as still fit. No token sees another document.

@@ -63,7 +63,7 @@ class HarnessModel(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands for an empty context: a decoder's start token."""
+        """The token that stands for an empty context: a decoder's start token."""
         names = ("start", "bos", "eos") if self.joins else ("bos", "eos")
         return next(self.ids[name] for name in names if name in self.ids)
 
@@ -98,7 +98,7 @@ class HarnessModel(TemplateLM):
         return [-sum(float(next(nats).sum()) for _ in windows_of_text) for windows_of_text in each]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """What follows each context, up to the first of the task's strings, which is left out."""
+        """The continuation of each context, up to the first of the task's strings, which is left out."""
         arguments: list[Any] = [request.args for request in requests]
         groups: dict[str, list[int]] = {}
         for index, (_, settings) in enumerate(arguments):
@@ -228,7 +228,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_line(names: Sequence[str], model: HarnessModel) -> Iterator[None]:
-    """What a task or its data raise is for the user to fix; what the model raises is not."""
+    """Report an error of a task or its data in one line; an error of the model is raised as it is."""
     try:
         yield
     except ScalingError:

@@ -29,7 +29,7 @@ UNCONDITIONAL = "Answer:"
 
 @dataclass(frozen=True)
 class Prompting:
-    """How an example is written.
+    """The form in which an example is written.
 
     Under `question`, which is OLMES's way, as `Question: …`, the lettered options where the answer is a letter, and
     `Answer:`; under `none` the options continue the text, or fill its gap `[MASK]`. `shots` examples of the training
@@ -47,7 +47,7 @@ class Prompting:
             raise ScalingError("letters answer a question", key="frame", value=self.frame, fix=fix)
 
     def question(self, question: Question) -> tuple[str, str | None]:
-        """What the model reads before an answer, and what comes behind it; None where the text has no gap."""
+        """The text before an answer and the text behind it; None where the text has no gap."""
         if self.frame == "none":
             before, gap, after = question.text.partition(MASK)
             return before.rstrip(), after if gap else None
@@ -57,7 +57,7 @@ class Prompting:
         return "\n".join([*lines, UNCONDITIONAL]), None
 
     def answers(self, question: Question) -> list[str]:
-        """What may follow, each with the space before it."""
+        """The possible answers, each with the space before it."""
         if self.formulation == "letters":
             if len(question.options) > len(ascii_uppercase):
                 what = f"there are {len(question.options)} options, and {len(ascii_uppercase)} letters"
@@ -67,7 +67,7 @@ class Prompting:
 
     @property
     def unconditional(self) -> str:
-        """What an option follows where nothing is asked."""
+        """The text that an option follows where no question is asked."""
         return "" if self.frame == "none" else UNCONDITIONAL
 
     def head(self, shots: Sequence[Question]) -> str:

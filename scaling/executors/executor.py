@@ -87,7 +87,7 @@ def ended(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
     try:
         return End("done", function(*arguments))
     except Exception as error:
-        known = isinstance(error, ScalingError)
-        reason = str(error) if known else "".join(traceback.format_exception(error))
+        is_mistake = isinstance(error, ScalingError)
+        reason = str(error) if is_mistake else "".join(traceback.format_exception(error))
         print(f"{name}: {reason}", file=sys.stderr, flush=True)
-        return End("failed", reason=" ".join(str(error).split())[:300], code=error.code if known else 1)
+        return End("failed", reason=" ".join(str(error).split())[:300], code=error.code if is_mistake else 1)

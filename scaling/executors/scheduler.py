@@ -93,7 +93,7 @@ class All:
 
 
 class Scheduler:
-    """What is running, and what went wrong."""
+    """The jobs that run, and the errors of those that failed."""
 
     def __init__(self, executor: Executor):
         self.executor = executor

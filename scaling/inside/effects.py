@@ -30,12 +30,12 @@ def ablate(model: Family, batches: Iterable[Batch]) -> list[dict[str, Any]]:
     model.eval()
     device = next(model.parameters()).device
     batches = [batch.to(device) for batch in batches]
-    whole = mean_loss(model, batches)
+    intact = mean_loss(model, batches)
     effects = []
     for name, head, change in _parts(model):
         with model.watch(change=change):
             loss = mean_loss(model, batches)
-        effects.append({"name": name, "head": head, "loss": loss, "effect": loss - whole})
+        effects.append({"name": name, "head": head, "loss": loss, "effect": loss - intact})
     return effects
 
 
@@ -98,14 +98,14 @@ def _parts(model: Family) -> Iterator[tuple[str, int | None, dict[str, Change]]]
 
 
 def _without_block(name: str) -> dict[str, Change]:
-    given: list[Tensor] = []
+    inputs: list[Tensor] = []
 
     def keep(x: Tensor) -> Tensor:
-        given.append(x)
+        inputs.append(x)
         return x
 
     def put_back(x: Tensor) -> Tensor:
-        before = given.pop()
+        before = inputs.pop()
         if before.shape != x.shape:
             raise ScalingError(f"{name} changes the number of tokens, so it cannot be left out")
         return before

@@ -30,18 +30,18 @@ def direction(model: Family, seed: int) -> dict[str, Tensor]:
     """A normal direction by name, each row of each matrix scaled to the norm of the model's; 0 for all else (gains and
     biases), as in the paper. A parameter's direction depends on its name and the seed alone.
     """
-    drawn = {}
+    tensors = {}
     for spec, parameter in parameters(model):
         if parameter.ndim < 2:
-            drawn[spec.name] = torch.zeros_like(parameter)
+            tensors[spec.name] = torch.zeros_like(parameter)
             continue
         hashed = blake2b(f"{seed} {spec.name}".encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(hashed, "little") >> 1)
-        own = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
         rows = parameter.detach().flatten(1)
-        scale = rows.norm(dim=1) / own.flatten(1).norm(dim=1).clamp(min=1e-12)
-        drawn[spec.name] = own * scale.view(-1, *[1] * (own.ndim - 1))
-    return drawn
+        scale = rows.norm(dim=1) / noise.flatten(1).norm(dim=1).clamp(min=1e-12)
+        tensors[spec.name] = noise * scale.view(-1, *[1] * (noise.ndim - 1))
+    return tensors
 
 
 @torch.no_grad()
@@ -53,19 +53,19 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     device = next(model.parameters()).device
     batches = [batch.to(device) for batch in batches]
     first, second = direction(model, 2 * seed), direction(model, 2 * seed + 1)
-    every = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
+    weights = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
     steps = np.linspace(-reach, reach, side)
     steps[side // 2] = 0.0
     loss = np.empty((side, side))
     try:
         for row, a in enumerate(steps):
             for column, b in enumerate(steps):
-                for name, (parameter, kept) in every.items():
-                    parameter.copy_(kept + float(a) * first[name] + float(b) * second[name])
+                for name, (parameter, value) in weights.items():
+                    parameter.copy_(value + float(a) * first[name] + float(b) * second[name])
                 loss[row, column] = mean_loss(model, batches)
     finally:
-        for parameter, kept in every.values():
-            parameter.copy_(kept)
+        for parameter, value in weights.values():
+            parameter.copy_(value)
     return loss
 
 
@@ -105,17 +105,17 @@ def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None
         finite = np.concatenate([loss[np.isfinite(loss)] for loss in landscapes.values()])
         low, high = float(finite.min()), float(np.quantile(finite, 0.95))
         levels = np.linspace(low, max(high, low + 1e-6), 20)
-        drawn: Any = None
+        contours: Any = None
         for ax, (name, loss) in zip(axes, landscapes.items(), strict=True):
             steps = np.linspace(-reach, reach, len(loss))
             shown = np.nan_to_num(np.minimum(loss, levels[-1]), nan=levels[-1], posinf=levels[-1])
             if len(loss) > 1:
-                drawn = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
+                contours = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
             ax.plot(0, 0, "r+")
             ax.set_title(name, parse_math=False)
             ax.set_aspect("equal")
-        if drawn is not None:
-            chart.colorbar(drawn, ax=list(axes), label="nats per target")
+        if contours is not None:
+            chart.colorbar(contours, ax=list(axes), label="nats per target")
         content = io.BytesIO()
         chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=FORMATS[path.suffix])
     atomic.write(path, content.getvalue())

@@ -31,18 +31,18 @@ def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[
     """[b t w] before the first block and after each, in the order in which they run; of the tower that is named, else
     of the one that the head reads.
     """
-    every = dict(towers(model))
-    tower = tower or list(every)[-1]
-    kept: list[Tensor] = []
+    stacks = dict(towers(model))
+    tower = tower or list(stacks)[-1]
+    states: list[Tensor] = []
 
     def keep(x: Tensor) -> Tensor:
-        kept.append(x)
+        states.append(x)
         return x
 
-    blocks = [name for name, module in every[tower].named_modules() if isinstance(module, Block)]
+    blocks = [name for name, module in stacks[tower].named_modules() if isinstance(module, Block)]
     with model.watch(change={f"{tower}.{name}": keep for name in (f"stack{INPUT}", *blocks)}):
         model(batch)
-    return kept
+    return states
 
 
 TowerName = Literal["encoder", "decoder"]
@@ -134,14 +134,14 @@ def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int 
     count = min(REPEATED, length // 2, len(vocabulary))
     if model.family == "encoder_decoder" or count < 2:
         return []
-    drawn = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
-    tokens = torch.from_numpy(np.tile(drawn, 2))[None].to(next(model.parameters()).device)
+    first = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
+    tokens = torch.from_numpy(np.tile(first, 2))[None].to(next(model.parameters()).device)
     return maps(model, prompt(tokens))
 
 
 def _scores(each: Map, head: int) -> dict[str, Any]:
-    every, weights = each.weights[head], each.of_tokens[head]
-    entropy = float(-(every * np.log(np.maximum(every, np.finfo(every.dtype).tiny))).sum(-1).mean())
+    of_all, weights = each.weights[head], each.of_tokens[head]
+    entropy = float(-(of_all * np.log(np.maximum(of_all, np.finfo(of_all.dtype).tiny))).sum(-1).mean())
     t, s = weights.shape
     if t != s or each.slot == "cross":
         return {"entropy": entropy, **dict.fromkeys(("distance", "previous", "positional", "offset"))}
@@ -191,13 +191,13 @@ def page(seen: Look, title: str) -> str:
 
 
 def _drawn(seen: Look) -> list[dict[str, Any]]:
-    """What the page draws: the weights of each map in 256 levels."""
+    """The data of the page: the weights of each map in 256 levels."""
     heads, maps = iter(seen.heads), []
     for name, each in zip(seen.names, seen.maps):
         levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
-        own = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
+        scores = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
         labels = {"rows": seen.rows(each), "columns": seen.columns(each)}
-        maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": own})
+        maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": scores})
     return maps
 
 
@@ -220,11 +220,11 @@ class Look:
         return [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
 
     def rows(self, each: Map) -> list[str]:
-        """What the queries of a map are called."""
+        """The labels of the queries of a map."""
         return _labels(self.tokens[each.tower], each.weights.shape[1])
 
     def columns(self, each: Map) -> list[str]:
-        """What its keys are called: tokens, behind the learned ones."""
+        """The labels of the keys of a map: tokens, behind the learned ones."""
         of = self.tokens["encoder" if each.slot == "cross" else each.tower]
         return [f"learned {number}" for number in range(each.before)] + _labels(of, each.of_tokens.shape[2])
 

@@ -44,7 +44,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a run reads a text: its family, its special tokens, and its window."""
+    """The way in which a run reads a text: its family, its special tokens and its window."""
 
     family: str
     ids: Mapping[str, int]
@@ -61,10 +61,10 @@ class Reading:
         """What of a text fits into the window; places are counted from its own first token, −1 of what has none."""
         frames = {"decoder": ("start", "bos"), "encoder": ("cls",), "encoder_decoder": ()}
         before = int(any(name in self.ids for name in frames[self.family]))
-        most = self.length - len(self._framed([]))
-        kept = np.flatnonzero((places >= 0) & (places < min(len(tokens), most)))
-        of = [types[number] for number in kept.tolist()]
-        return Labelled(self._framed(tokens[:most]), places[kept] + before, labels[kept], of)
+        room = self.length - len(self._framed([]))
+        visible = np.flatnonzero((places >= 0) & (places < min(len(tokens), room)))
+        of = [types[number] for number in visible.tolist()]
+        return Labelled(self._framed(tokens[:room]), places[visible] + before, labels[visible], of)
 
     def _framed(self, tokens: Sequence[int]) -> list[int]:
         return framed(self.family, self.ids, {"text": tokens, "target": []})[self.tower]
@@ -123,15 +123,15 @@ def texts_of(
 
 def some(texts: Iterable[Labelled], limit: int) -> list[Labelled]:
     """The first texts, until `limit` classes are reached."""
-    kept, count = [], 0
+    chosen, count = [], 0
     for text in texts:
         if not len(text.labels):
             continue
-        kept.append(text)
+        chosen.append(text)
         count += len(text.labels)
         if count >= limit:
             break
-    return kept
+    return chosen
 
 
 TOKENS = 8192  # of a forward pass
@@ -171,14 +171,14 @@ def probe(
     if not train or not test:
         raise ScalingError("there is no text with a class", key="TASK", fix="take a split that has labels")
     control = control_task(train, test, classes, seed)
-    known, held = (layers(model, texts, pad) for texts in (train, test))
+    fitted, held = (layers(model, texts, pad) for texts in (train, test))
     labels, held_labels = _labels(train), _labels(test)
     others, held_others = (
         np.array([control[kind] for text in texts for kind in text.types]) for texts in (train, test)
     )
     ends = np.cumsum([len(text.labels) for text in test])[:-1]
     scores = []
-    for x, new in zip(known, held, strict=True):
+    for x, new in zip(fitted, held, strict=True):
         right = classify(x, labels, new, classes, penalty) == held_labels
         recalled = classify(x, others, new, classes, penalty) == held_others
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
@@ -190,8 +190,8 @@ def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> dict[str, 
     """The accuracy of the commonest class (`majority`), and of the commonest class of each `type` (a word, a symbol),
     both as counted in the training texts.
     """
-    every = Counter(_labels(train).tolist())
-    commonest = every.most_common(1)[0][0]
+    label_counts = Counter(_labels(train).tolist())
+    commonest = label_counts.most_common(1)[0][0]
     by_type: dict[Hashable, Counter[int]] = {}
     for text in train:
         for kind, label in zip(text.types, text.labels.tolist(), strict=True):
@@ -208,8 +208,8 @@ def control_task(
     """A class for each type, drawn as often as the task's classes occur: what a probe can only learn by heart."""
     types = sorted({kind for text in (*train, *test) for kind in text.types}, key=str)
     chances = np.bincount(_labels(train), minlength=classes).astype(float)
-    drawn = np.random.default_rng(seed).choice(classes, len(types), p=chances / chances.sum())
-    return dict(zip(types, drawn.tolist(), strict=True))
+    labels = np.random.default_rng(seed).choice(classes, len(types), p=chances / chances.sum())
+    return dict(zip(types, labels.tolist(), strict=True))
 
 
 @torch.no_grad()

@@ -26,8 +26,8 @@ def _stack(
     pieces = {"mixer": {"kind": "Attention", **mixer}, "channel": {"kind": "Dense", **channel}}
     pattern = "Causal" if kind == "Decoder" else "Bidirectional"
     stack = {"kind": "Sequential", "norm": norm}
-    whole = {"kind": kind, "embedding": "Token", "pattern": pattern, "block": {**block, **pieces}, "stack": stack}
-    return {**whole, "head": "Linear", **other}
+    section = {"kind": kind, "embedding": "Token", "pattern": pattern, "block": {**block, **pieces}, "stack": stack}
+    return {**section, "head": "Linear", **other}
 
 
 def _activation(key: str, default: str) -> Any:
@@ -517,7 +517,7 @@ class MaskedALBERT(ALBERT):
 
 
 def _two_towers(cross: Mapping[str, Any]) -> dict[str, Any]:
-    """What a decoder has besides an encoder."""
+    """The tensors that a decoder has beside those of an encoder."""
     block = {"branches": ["mixer", "cross", "channel"], "cross": {"kind": "CrossAttention", **cross}}
     return {"encoder": {}, "decoder": {"pattern": "Causal", "block": block}}
 

@@ -72,7 +72,7 @@ def empty(sections: Mapping[str, Any]) -> Family:
 
 
 def read(folder: str | Path) -> Saved:
-    """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
+    """Read a folder of transformers into our names, by the first format whose config and tensors fit."""
     folder = Path(folder)
     config, tensors = weights.read_object(folder, CONFIG, "transformers"), dict[str, Tensor]()
     errors = list[tuple[bool, ScalingError]]()
@@ -93,10 +93,10 @@ def read(folder: str | Path) -> Saved:
         # The ids of a model's first release are written by default, whatever the vocabulary.
         vocabulary, tokens = range(size["vocabulary"]), {name: config.get(key) for name, key in _IDS.items()}
         ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
-        found = to_ours(form.names, ours, plain, heads_of(sections))
-        found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
+        converted = to_ours(form.names, ours, plain, heads_of(sections))
+        converted |= {name: torch.zeros(ours[name].shape) for name in form.absent}
         tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
-        return Saved(sections, found, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
+        return Saved(sections, converted, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
     raise min(errors, key=lambda error: error[0])[1]  # of the tensors, where the config fits a format
 
 
@@ -141,8 +141,8 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     if inner.num_special_tokens_to_add(is_pair=False) == 0 and names <= spelled.keys():
         tokens: Any = [(token, inner.token_to_id(token)) for token in {str(spelled[name]) for name in names}]
         frame = TemplateProcessing(single.format(**spelled), pair.format(**spelled), tokens)
-        own = inner.post_processor
-        inner.post_processor = frame if own is None else Sequence([own, frame])
+        processor = inner.post_processor
+        inner.post_processor = frame if processor is None else Sequence([processor, frame])
     if model["kind"] == "Decoder" and "start" in ids:
         spelled["bos"] = spelled["start"]
     special = {f"{name}_token": spelled[name] for name in _SPECIALS if name in spelled}
@@ -157,11 +157,11 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
 
 def formats() -> dict[str, type[Format]]:
     """Every format by name, in the order in which they are tried: first those that joined."""
-    own = joined("format")
-    for name, form in own.items():
+    extensions = joined("format")
+    for name, form in extensions.items():
         if not issubclass(form, Format):
             raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.template.Format")
-    return own | kinds("format")
+    return extensions | kinds("format")
 
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
@@ -243,6 +243,6 @@ def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
 
 
 def heads_of(sections: Mapping[str, Any]) -> int:
-    """How many heads a tensor that is joined head by head has."""
+    """The number of heads of a tensor that is joined head by head."""
     size = sections["size"]
     return size["heads"] if "heads" in size else size["decoder"]["heads"]

@@ -56,11 +56,11 @@ class Update(NamedTuple):
 
 def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
-    line, below, own = _updates(saved, "peft's folders hold LoRA")
+    line, below, updates = _updates(saved, "peft's folders hold LoRA")
     form, _ = huggingface.choose(saved.sections, name)
     tensors, ranks = dict[str, Tensor](), dict[str, int]()
     for pair in pairs(form.names, below):
-        parts = [own.get(weight) for weight in pair.ours]
+        parts = [updates.get(weight) for weight in pair.ours]
         if any(parts):
             module = pair.theirs.removesuffix(".weight")
             rows = [len(below[weight]) for weight in pair.ours]
@@ -100,10 +100,10 @@ def read(folder: str | Path, base: Saved) -> Saved:
     if base.sections.get("tuning") is not None:
         raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
     config, (form, _) = _config(folder), huggingface.choose(base.sections)
-    found = weights.read(folder / FILE)
+    stored = weights.read(folder / FILE)
     _check_base(folder, config, base)
     try:
-        updates = _read_updates(config, found, form, base)
+        updates = _read_updates(config, stored, form, base)
     except ScalingError as error:
         raise error.at(file=folder / FILE) from None
     rank = max(len(update.down) for update in updates.values())
@@ -125,8 +125,8 @@ def merged(saved: Saved) -> Saved:
     """A tuned model as a plain one, its updates added to its matrices."""
     if saved.sections.get("tuning") is None:
         return saved
-    _, below, own = _updates(saved, "no matrix can hold it")
-    sums = {name: below[name] + update.scale * (update.up @ update.down) for name, update in own.items()}
+    _, below, updates = _updates(saved, "no matrix can hold it")
+    sums = {name: below[name] + update.scale * (update.up @ update.down) for name, update in updates.items()}
     sections = {key: value for key, value in saved.sections.items() if key != "tuning"}
     return replace(saved, sections=sections, tensors={**below, **sums})
 
@@ -246,8 +246,8 @@ def _read_updates(
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    own = (config.get("alpha_pattern") or {}).items()
-    alphas = (alpha for pattern, alpha in own if re.match(rf"(.*\.)?({pattern})$", module))
+    patterns = (config.get("alpha_pattern") or {}).items()
+    alphas = (alpha for pattern, alpha in patterns if re.match(rf"(.*\.)?({pattern})$", module))
     return next(alphas, config.get("lora_alpha", 8)) / (rank**0.5 if config.get("use_rslora") else rank)
 
 

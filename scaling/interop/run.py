@@ -64,8 +64,8 @@ def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
         raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
-    every = [read(folder, runs, step).tensors for step in steps]
-    mean = {name: torch.stack([tensors[name].double() for tensors in every]).mean(0).float() for name in every[0]}
+    saved = [read(folder, runs, step).tensors for step in steps]
+    mean = {name: torch.stack([tensors[name].double() for tensors in saved]).mean(0).float() for name in saved[0]}
     return replace(last, tensors=mean)
 
 
@@ -101,16 +101,16 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError):
         raise ScalingError("the run has no spec that can be read", file=folder / SPEC) from None
-    kept = _checkpoint(folder, step)
+    checkpoint = _checkpoint(folder, step)
     tokenizer = store.tokenizer(spec["data"], runs)
-    saved = _saved(spec, kept.folder / CHECKPOINT_WEIGHTS, _base(kept, runs))
+    saved = _saved(spec, checkpoint.folder / CHECKPOINT_WEIGHTS, _base(checkpoint, runs))
     specials, labels = _learned(spec, runs)
     ids, head = _started(specials, spec["model"]["kind"]), spec["model"]["head"]
     kind: Any = kinds("head")[head if isinstance(head, str) else head["kind"]]
     if "extract" in specials and kind.answer is not None:  # a decoder with the head of a task
         ids |= {name: specials[name] for name in ("start", "delim", "extract")}
     tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
-    place = {"run": folder.name, "step": kept.step}
+    place = {"run": folder.name, "step": checkpoint.step}
     return replace(saved, ids=ids, labels=labels, tokenizer=tokenizer, place=place)
 
 
@@ -174,7 +174,7 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
 
 
 def _saved(tree: Mapping[str, Any], file: Path, below: Mapping[str, Tensor] = {}) -> Saved:
-    """What a weight file holds, and of `below` the tensors that it leaves out."""
+    """The tensors of a weight file, and those of `below` that it leaves out."""
     described = sections(tree)
     model = huggingface.empty(described)
     first = weights.first_names(model)

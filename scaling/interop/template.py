@@ -63,7 +63,7 @@ def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
         for match in filter(None, map(pattern.fullmatch, present)):
             layer = match[1] if match.groups() else ""
             theirs = name.theirs.replace("*", layer)
-            lines[theirs] = Name(tuple(own.replace("*", layer) for own in name.ours), theirs, name.layout)
+            lines[theirs] = Name(tuple(part.replace("*", layer) for part in name.ours), theirs, name.layout)
     return list(lines.values())
 
 
@@ -257,20 +257,20 @@ def _spread(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]
 def complete(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
     """Both sections with every default written out, every kind in the long form, and one hidden width."""
     both = _spread(model, size)
-    whole, sizes = both["model"], both["size"]
-    towers = [(whole[tower], sizes[tower]) for tower in TOWERS if tower in sizes]
-    for part, own in towers or [(whole, sizes)]:
+    model_line, sizes = both["model"], both["size"]
+    towers = [(model_line[tower], sizes[tower]) for tower in TOWERS if tower in sizes]
+    for part, tower_line in towers or [(model_line, sizes)]:
         for slot in _TOWER_SLOTS:
             part[slot] = _spelled(slot, part[slot])
-        shape, channel = Shape.of(own), part["block"].get("channel") or {}
-        own.clear()
-        own.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
+        shape, channel = Shape.of(tower_line), part["block"].get("channel") or {}
+        tower_line.clear()
+        tower_line.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
     for slot in ("head", "sentence", "language"):
-        whole[slot] = _spelled(slot, whole.get(slot))
+        model_line[slot] = _spelled(slot, model_line.get(slot))
     if towers:
-        whole["memory"] = _spelled("memory", whole.get("memory", "Last"))
-        whole["share"] = whole.get("share", "nothing")
-    whole["tie"] = sorted(whole["tie"])
+        model_line["memory"] = _spelled("memory", model_line.get("memory", "Last"))
+        model_line["share"] = model_line.get("share", "nothing")
+    model_line["tie"] = sorted(model_line["tie"])
     return both
 
 
@@ -287,7 +287,7 @@ def _spelled(slot: str, line: Any) -> Any:
 
 
 def _differences(ours: Any, theirs: Any, key: str = "") -> Iterator[Mismatch]:
-    """Where two completed trees differ: the dotted key and both values, a piece by its kind."""
+    """The differences of two completed trees: the dotted key and both values, a piece by its kind."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         if ours.get("kind") != theirs.get("kind"):
             yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)

@@ -83,8 +83,8 @@ def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)  # as the umask and the folder grant it
     try:
-        whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-        save_file(whole, path, {"format": "pt", **metadata})
+        contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, path, {"format": "pt", **metadata})
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:
@@ -117,13 +117,13 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def once(tensors: dict[str, Tensor], first: Mapping[str, str], file: Path) -> dict[str, Tensor]:
-    """What a file holds, with each table that is tied under its `first` name only."""
-    kept: dict[str, Tensor] = {}
+    """The tensors of a file, each tied table under its `first` name only."""
+    tensors_once: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         table = first.get(name, name)
-        if not torch.equal(kept.setdefault(table, tensor), tensor):
+        if not torch.equal(tensors_once.setdefault(table, tensor), tensor):
             raise ScalingError(f"{name} is tied to {table} and differs from it", file=file)
-    return kept
+    return tensors_once
 
 
 def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path | None = None) -> None:
@@ -140,7 +140,7 @@ def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: P
 
 
 def place(folder: Path) -> Path:
-    """What to name when the weights of a folder are wrong."""
+    """The file to name in an error about the weights of a folder."""
     return next((folder / name for name in (FILE, INDEX) if (folder / name).is_file()), folder)
 
 

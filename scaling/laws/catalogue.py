@@ -255,11 +255,11 @@ def mixture_joint(domains: int) -> Law:
 
     Departs from the paper: the powers of the proportions are 1, and the term of the mixture has its own power of N.
     """
-    every = range(1, domains + 1)
+    places = range(1, domains + 1)
 
     def curve(p: Any, x: Any) -> Dual:
         size = np.log(x.N / 1e8)
-        worth = _weighted_sum(p, "w", x, every) ** -p.gamma * np.exp(p.kappa * size)
+        worth = _weighted_sum(p, "w", x, places) ** -p.gamma * np.exp(p.kappa * size)
         return p.c + worth + p.A * np.exp(-(p.alpha * size))
 
     return law(
@@ -269,7 +269,7 @@ def mixture_joint(domains: int) -> Law:
         "Shukor et al. 2025, arXiv 2507.09404",
         (
             *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
-            *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in every),
+            *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in places),
             *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
         ),
         curve,

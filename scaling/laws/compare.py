@@ -89,25 +89,25 @@ def mean_interval(fits: Sequence[FittedLaw], quantity: Callable[[Law], Quantity]
 def joint(law: Law | str, variants: Sequence[str]) -> Law:
     """The joint law of `variants`, which share the floor. A variant's own parameter is written `alpha[GLU]`."""
     law, variants = named(law) if isinstance(law, str) else law, tuple(variants)
-    own = [p.name for p in law.parameters if not (p.linear and p.scale == "linear")]
+    separate = [p.name for p in law.parameters if not (p.linear and p.scale == "linear")]
     parameters = []
     for parameter in law.parameters:
         # A parameter's term is measured at the points of its variant.
-        for code, variant in enumerate(variants if parameter.name in own else variants[:1]):
-            name = f"{parameter.name}[{variant}]" if parameter.name in own else parameter.name
+        for code, variant in enumerate(variants if parameter.name in separate else variants[:1]):
+            name = f"{parameter.name}[{variant}]" if parameter.name in separate else parameter.name
             parameters.append(replace(parameter, name=name, at={**parameter.at, VARIANT: float(code)}))
 
     def curve(p: Any, x: Any) -> Dual:
         is_of = {v: (getattr(x, VARIANT) == code).astype(float) for code, v in enumerate(variants)}
 
-        values = {name: getattr(p, name) for name in law.parameter_names if name not in own}
-        for name in own:
+        values = {name: getattr(p, name) for name in law.parameter_names if name not in separate}
+        for name in separate:
             values[name] = reduce(add, (getattr(p, f"{name}[{variant}]") * is_of[variant] for variant in variants))
         return law.curve(SimpleNamespace(**values), SimpleNamespace(**{name: getattr(x, name) for name in law.inputs}))
 
     return Law(
         name=f"joint_{law.name}",
-        formula=f"{law.formula}; {len(variants)} variants, own {', '.join(own)} apart",
+        formula=f"{law.formula}; {len(variants)} variants, own {', '.join(separate)} apart",
         citation="the law's own",
         target=law.target,
         inputs=(*law.inputs, VARIANT),
@@ -150,8 +150,8 @@ def exponents(fit: FittedLaw) -> list[Exponent]:
     refuse(not form.variants, "a fit of one law has no variants", "use fit_joint")
     base = form.variants[0]
     # Each variant has exponents of its own: those of the baseline name them all.
-    own = [p.name for p in form.parameters if p.unit == "1" and p.name.endswith(f"[{base}]")]
-    names = [name.removesuffix(f"[{base}]") for name in own]
+    names_of_exponents = [p.name for p in form.parameters if p.unit == "1" and p.name.endswith(f"[{base}]")]
+    names = [name.removesuffix(f"[{base}]") for name in names_of_exponents]
     if set(form.axes) == {"N", "D"} and {"alpha", "beta"} <= set(names):
         names = [COMPUTE, *names]
 
@@ -176,7 +176,7 @@ def exponents(fit: FittedLaw) -> list[Exponent]:
 
 @dataclass(frozen=True)
 class Advantage:
-    """What the set B is worth against the set A, at a budget of FLOPs."""
+    """The advantage of the set B over the set A at a budget of FLOPs."""
 
     law: FittedLaw
     names: tuple[str, str]
@@ -214,8 +214,8 @@ class Advantage:
         low, high = (np.log(self.budget * factor) for factor in (1e-12, 1e12))
         is_reached = self.loss(1, np.exp(high)) < loss < self.loss(1, np.exp(low))
         refuse(not is_reached, f"{self.names[1]} reaches it at no budget", key="loss", value=loss)
-        found = root_scalar(lambda log_budget: self.loss(1, np.exp(log_budget)) - loss, bracket=(low, high))
-        return float(np.exp(found.root))
+        root = root_scalar(lambda log_budget: self.loss(1, np.exp(log_budget)) - loss, bracket=(low, high))
+        return float(np.exp(root.root))
 
     def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         budget = np.broadcast_to(np.asarray(C, float) * FLOPS / self.flops[code], (len(theta), 1))
@@ -267,8 +267,8 @@ def advantage(
     if joint.form.inputs[0] == "N":
         log_flops = np.log(cost / (together.numbers("N") * together.numbers("D")))
         flops = [float(np.exp(log_flops[mask].mean())) for mask in of_set]
-    found = Advantage(joint, names, flops, C or float(min(cost[mask].max() for mask in of_set)), level)
-    return found if loss is None else replace(found, budget=found.budget_of(loss))
+    advantage_at = Advantage(joint, names, flops, C or float(min(cost[mask].max() for mask in of_set)), level)
+    return advantage_at if loss is None else replace(advantage_at, budget=advantage_at.budget_of(loss))
 
 
 def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:

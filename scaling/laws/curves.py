@@ -98,18 +98,18 @@ class Curve:
         """
         # A power law does not hold in the first tenth of a run, and in twice the warmup.
         begin = max(2 * self.warmup, 0.1 * len(self.rates)) if after is None else after / self.tokens_per_step
-        kept = self.where((self.steps > begin) & np.isfinite(self.losses))
-        stretch = -np.arange(1, len(kept.steps) + 1)  # each loss is a stretch of its own
+        curve = self.where((self.steps > begin) & np.isfinite(self.losses))
+        stretch = -np.arange(1, len(curve.steps) + 1)  # each loss is a stretch of its own
         for kind in (0, 1):
-            rows = np.flatnonzero(kept.kinds == kind)
+            rows = np.flatnonzero(curve.kinds == kind)
             if len(rows) > POINTS:
-                steps = kept.steps[rows]
+                steps = curve.steps[rows]
                 edges = np.geomspace(steps.min(), steps.max() + 1, POINTS + 1)
                 stretch[rows] = np.searchsorted(edges, steps, side="right")
-        code = np.unique(2 * stretch + kept.kinds, return_inverse=True)[1]
+        code = np.unique(2 * stretch + curve.kinds, return_inverse=True)[1]
         number = np.bincount(code)
-        steps, losses, kinds = (np.bincount(code, part) / number for part in (kept.steps, kept.losses, kept.kinds))
-        steps, kinds, counts = np.rint(steps).astype(int), kinds.astype(int), np.bincount(code, kept.counts)
+        steps, losses, kinds = (np.bincount(code, part) / number for part in (curve.steps, curve.losses, curve.kinds))
+        steps, kinds, counts = np.rint(steps).astype(int), kinds.astype(int), np.bincount(code, curve.counts)
         means = replace(self, steps=steps, losses=losses, kinds=kinds, counts=counts)
         return means.where(np.lexsort((kinds, steps)))
 
@@ -129,18 +129,18 @@ def read_curves(points: Points) -> list[Curve]:
     for run in dict.fromkeys(names.tolist()):
         rows = order[names[order] == run]
         size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
-        whole = np.rint(steps).astype(int)
+        rounded = np.rint(steps).astype(int)
         what = "has two sizes" if np.ptp(size) else "has a step before the first, which is 1"
-        points.refuse(np.ptp(size) or whole[0] < 1, what, "correct its rows", "run", value=run)
+        points.refuse(np.ptp(size) or rounded[0] < 1, what, "correct its rows", "run", value=run)
         words = points["kind"][rows] if "kind" in points else ["evaluation"] * len(rows)
         kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
-        distinct, first = np.unique(whole, return_index=True)
-        rates = np.interp(np.arange(1, whole[-1] + 1), distinct, learned[first])
+        distinct, first = np.unique(rounded, return_index=True)
+        rates = np.interp(np.arange(1, rounded[-1] + 1), distinct, learned[first])
         is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
         points.refuse(not is_schedule, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
         trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
         is_held_out, per_step = "held_out" in points and points.numbers("held_out")[rows[0]], np.median(tokens / steps)
-        places = (whole, losses, kinds, rates, float(per_step), trunk, validation)
+        places = (rounded, losses, kinds, rates, float(per_step), trunk, validation)
         curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out)))
     return curves
 
@@ -499,14 +499,14 @@ def fit_curves(
     refuse(len(sets) > 1, what, f"fit the curves of one set: {fix}", key="validation")
     what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
     refuse(len({float(curve.N) for curve in used}) == 2, what, f"{fix}, or fit one size alone", key="N")
-    kept = [curve.thinned(after) for curve in used]
-    kept = sorted((curve for curve in kept if len(curve.steps)), key=lambda curve: curve.run)
+    thinned = [curve.thinned(after) for curve in used]
+    thinned = sorted((curve for curve in thinned if len(curve.steps)), key=lambda curve: curve.run)
     fix = "log more often, or lower --after"
-    refuse(not kept, "no loss is left after the start of the runs", fix, key="curves")
-    reference = float(np.median([float(np.max(curve.rates)) for curve in kept]))
-    places, candidates = places_of(kept), DECAYS if "S2" in form.inputs else DECAYS[2:3]
+    refuse(not thinned, "no loss is left after the start of the runs", fix, key="curves")
+    reference = float(np.median([float(np.max(curve.rates)) for curve in thinned]))
+    places, candidates = places_of(thinned), DECAYS if "S2" in form.inputs else DECAYS[2:3]
     few = some_trunks(places, GATHERED)
-    problems, optima = [_problem(form, kept, reference, decay) for decay in candidates], []
+    problems, optima = [_problem(form, thinned, reference, decay) for decay in candidates], []
     for each in problems:
         screened = each.at(few).thinned(800)
         ended = minimise(screened, choose(screened, draw(screened, starts, seed), REFINED), effort=CLOSE)
@@ -533,7 +533,7 @@ def fit_curves(
     refuse(not np.isfinite(ended.cost[0]), what, "give more curves", key="curves")
     return CurveFit(
         form,
-        tuple(kept),
+        tuple(thinned),
         problem,
         ended.u[0],
         float(ended.cost[0]),

@@ -157,7 +157,7 @@ def greedy(
 
 @dataclass(frozen=True)
 class Plan:
-    """How many runs of each candidate, what they cost, and the interval that they are expected to give."""
+    """The number of runs of each candidate, their cost, and the interval that they are expected to give."""
 
     repeats: np.ndarray
     cost: float

@@ -65,7 +65,7 @@ def identify(
 
 
 def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval]) -> Iterator[str]:
-    """What of the curve between chance and the upper level the points do not reach, in plain words."""
+    """A sentence on the part of the curve, between chance and the upper level, that the points do not reach."""
     form, theta = problem.form, problem.theta(u)
     if form.chance is None or form.height is None:
         return
@@ -186,18 +186,18 @@ def _off_size(problem: Problem, u: np.ndarray) -> Iterator[str]:
     """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`"""
     form = problem.form
     axes = {name: problem.columns[name] for name in form.axes}
-    found = off_size(*replace(problem, shared=None).scaled(u), axes)
-    if found is None:
+    off = off_size(*replace(problem, shared=None).scaled(u), axes)
+    if off is None:
         return
-    column, size, rows = found
+    column, size, rows = off
     above = (problem.loss - form.predict(problem.theta(u), problem.columns))[rows]
     value = f"{size:,.0f}" if 1e3 <= size < 1e7 else f"{size:.4g}"
     side, distance = ("above", above) if above.mean() > 0 else ("below", -above)
     unit = "nats" if form.target.startswith("loss") else f"of {form.target}"
-    every, reach = "The", f"{distance.mean():.2g} {unit} on average"
+    which, reach = "The", f"{distance.mean():.2g} {unit} on average"
     if distance.min() > 0:
-        every, reach = "All", f"{distance.min():.2g} to {distance.max():.2g} {unit}"
-    lie = f"{every} {len(above)} points of {column} = {value} lie {side} the law by {reach}"
+        which, reach = "All", f"{distance.min():.2g} to {distance.max():.2g} {unit}"
+    lie = f"{which} {len(above)} points of {column} = {value} lie {side} the law by {reach}"
     groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
     is_shared = len(set(groups.tolist())) < len(groups)
     or_shared = ", or it is the error that these points share, which the intervals hold" if is_shared else ""

@@ -88,7 +88,7 @@ class Fit(Report):
 
     @property
     def predictions(self) -> pandas.DataFrame:
-        """What the law predicts for the targets."""
+        """The predictions of the law for the targets."""
         return _frame(self.document.get("predictions", ()))
 
     def predict(self, **columns: Any) -> pandas.DataFrame:
@@ -270,7 +270,7 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
 
 
 def _stated(form: Law) -> Document:
-    """What a law says of itself."""
+    """The name, formula, citation and columns of a law."""
     return {
         "law": form.name,
         "formula": form.formula,

@@ -177,9 +177,9 @@ class Picture:
             axes.vlines(x, *bars, colors=colour, linewidth=0.9, zorder=FRONT)
         face: Any = {"facecolors": "white", "edgecolors": colour} if hollow else {"c": colour, "edgecolors": edge}
         face |= {"linewidths": 1.1 if hollow else 0.4, "label": label or None, "zorder": FRONT}
-        drawn = axes.scatter(x, y, area, marker=marker, **face)
+        points = axes.scatter(x, y, area, marker=marker, **face)
         if runs is not None and "run" in runs:
-            self.runs[drawn] = [str(run) for run in runs["run"]]
+            self.runs[points] = [str(run) for run in runs["run"]]
 
     def finish(self, points: Points, names: Iterable[str], *sentences: str, legend: str = "") -> Picture:
         """Return the picture with its caption: the sentences, each column's stated definition, and the count of runs;
@@ -323,8 +323,8 @@ def contours(fit: FittedLaw) -> Picture:
     picture = Picture(f"{form.target} over N and D")
     axes = picture.panel(0, n, d)
     heights = np.linspace(z.min(), z.max(), 14)[1:-1]
-    drawn = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
-    axes.clabel(drawn, fontsize=7, fmt="%.2f", zorder=1)
+    lines = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
+    axes.clabel(lines, fontsize=7, fmt="%.2f", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
     size = np.array([best_run(fit, Budget(budget))["N"] for budget in budgets])

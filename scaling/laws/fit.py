@@ -50,8 +50,8 @@ class FittedLaw:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.5g}" for name, value in self.estimates.items())
-        how = f"objective {self.objective:.6g}, {100 * self.starts_agreeing:.0f}% of starts agree"
-        return f"{self.form.name}: {values} ({len(self.problem.observed)} points, {how})"
+        ending = f"objective {self.objective:.6g}, {100 * self.starts_agreeing:.0f}% of starts agree"
+        return f"{self.form.name}: {values} ({len(self.problem.observed)} points, {ending})"
 
     @property
     def theta(self) -> np.ndarray:
@@ -78,8 +78,8 @@ class FittedLaw:
         if self.degrees_of_freedom < 1:
             return {}
         quantities = [parameter(self.form, name) for name in self.problem.free_names]
-        found = bound(self.problem, self.u, self.objective, quantities, self.refits)
-        return {interval.name: interval for interval in found}
+        ends = bound(self.problem, self.u, self.objective, quantities, self.refits)
+        return {interval.name: interval for interval in ends}
 
     @cached_property
     def refits(self) -> np.ndarray:
@@ -92,7 +92,7 @@ class FittedLaw:
 
     @property
     def not_identified(self) -> tuple[str, ...]:
-        """What these points do not identify, a sentence each; empty where every parameter is identified."""
+        """A sentence on each parameter that these points do not identify; empty where all are identified."""
         return self._identified[1]
 
     @property
@@ -123,7 +123,7 @@ class FittedLaw:
 
     @cached_property
     def correlation(self) -> Correlation | None:
-        """What the residuals show of the correlation of errors within a group, where points share some."""
+        """The correlation of errors within a group, estimated from the residuals; None where no points share errors."""
         return self.problem.correlation(self.u)
 
     @property
@@ -214,9 +214,9 @@ def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarr
 
 def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
-    names, known = list(names), {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
+    names, columns = list(names), {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
     for name in names:
-        if name not in known:
+        if name not in columns:
             raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
         what, fix = f"{form.name} needs {', '.join(form.inputs)}", f"add {name}=…"
@@ -254,10 +254,10 @@ def intervals(
     n, p = len(fit.problem.observed), len(fit.problem.free)
     refuse(n <= p, f"{n} points leave no degree of freedom after {p} parameters", "add points")
     # The intervals that decide whether a parameter is identified are computed once.
-    known = dict(fit.bounds) if (method, level) == ("profile", LEVEL) else {}
-    missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in known]
-    found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
-    both = known | {interval.name: interval for interval in found}
+    cached = dict(fit.bounds) if (method, level) == ("profile", LEVEL) else {}
+    missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in cached]
+    computed = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
+    both = cached | {interval.name: interval for interval in computed}
     return {quantity.name: both[quantity.name] for quantity in each}
 
 

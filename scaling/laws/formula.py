@@ -137,9 +137,9 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
             name = node.func.id = names[int(node.func.id[1:])]
             fix = f"{nearest(name, FUNCTIONS)}; a product is {name}*(…)"
             refuse(name not in FUNCTIONS, f"has no function {name!r}", fix, **place)
-            given, count = len(node.args), FUNCTIONS[name][0]
-            is_wrong = given < count or (given > count and name not in ("min", "max"))
-            refuse(is_wrong, f"gives {name} {given} arguments", f"it takes {count}", **place)
+            arguments, count = len(node.args), FUNCTIONS[name][0]
+            is_wrong = arguments < count or (arguments > count and name not in ("min", "max"))
+            refuse(is_wrong, f"gives {name} {arguments} arguments", f"it takes {count}", **place)
         else:
             refuse(isinstance(node, ast.Compare), "compares", "a comparison belongs to --where", **place)
             is_number = isinstance(node, ast.Constant) and isinstance(node.value, float)
@@ -223,7 +223,7 @@ class Condition:
         return f"{self.left}{self.sign}{self.right}"
 
     def mask(self, columns: Mapping[str, np.ndarray], option: str, source: str = "") -> np.ndarray:
-        """Which rows meet it."""
+        """Whether each row meets the condition."""
         place: dict[str, Any] = {"file": source or None, "key": option, "value": str(self)}
 
         def side(text: str) -> np.ndarray:

@@ -43,7 +43,7 @@ SHAPE = frozenset({"width", "depth"})
 
 
 def largest(values: np.ndarray, fraction: float) -> np.ndarray:
-    """Which runs are the largest fraction of all, by whole levels of `values`."""
+    """Whether each run is among the largest fraction of all, by whole levels of `values`."""
     return values >= np.sort(values)[-max(1, round(fraction * len(values)))] * (1.0 - 1e-9)
 
 
@@ -239,7 +239,7 @@ def cost_of(points: Points) -> np.ndarray | None:
 
 
 def tolerant_objective(form: Law) -> Objective:
-    """What candidates are fitted under: a penalty that tolerates outliers, in the space of the law's own objective."""
+    """The objective of candidates: a penalty that tolerates outliers, in the space of the law's own objective."""
     is_linear = form.objective in ("squared", "huber")
     return named_objective("squared") if is_linear else named_objective("log_huber", 1e-2)
 
@@ -276,7 +276,7 @@ def choose(
 
 
 def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Which runs each test leaves out: the largest by cost and by each column, by whole levels."""
+    """The runs that each test leaves out: the largest by cost and by each column, by whole levels."""
     fewest = min(len(form.parameters) for form in forms) + 1
     columns = {} if cost is None else {"cost": cost}
     shared = dict.fromkeys(name for form in forms for name in form.axes if not name.startswith("p_"))

@@ -96,8 +96,8 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     if COOLDOWN not in fit.points or fit.form.target != "loss" or freedom < 1:
         return None
     steps = fit.points.numbers(COOLDOWN)[fit.order]
-    least, most = float(steps.min()), float(steps.max())
-    if least <= 0 or least == most:
+    least, longest = float(steps.min()), float(steps.max())
+    if least <= 0 or least == longest:
         return None
     residual, jacobian = fit.linear
     shape = fit.problem.whitened((least / steps)[None, None])[0] * np.sqrt(fit.problem.weights)
@@ -106,15 +106,15 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
         return None
     estimate, half = float(estimate), student(level, freedom) * float(error)
     excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
-    found, ends = "these runs do not tell what the shortest loses", f"[{excess.low:.2%}, {excess.high:.2%}]"
+    finding, ends = "these runs do not tell what the shortest loses", f"[{excess.low:.2%}, {excess.high:.2%}]"
     if excess.low > 0:
-        found = (
+        finding = (
             f"the shortest costs {estimate:.2%} {ends} of the loss, so short runs are undercooled; raise schedule.decay"
         )
     elif excess.high < 0.1:  # beyond a tenth of the loss nothing is known
-        found = f"no undercooled run is seen; the shortest loses at most {max(excess.high, 0.0):.2%} of its loss"
-    sentence = f"cool-downs of {least:,.0f} to {most:,.0f} steps: {found}"
-    return {**excess.to_json(), "steps": [least, most], "sentence": sentence}
+        finding = f"no undercooled run is seen; the shortest loses at most {max(excess.high, 0.0):.2%} of its loss"
+    sentence = f"cool-downs of {least:,.0f} to {longest:,.0f} steps: {finding}"
+    return {**excess.to_json(), "steps": [least, longest], "sentence": sentence}
 
 
 # What a rung of a ladder loses by its learning rate or batch, from a few runs beside it. In a rung (runs of one N, D)
@@ -132,20 +132,20 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     """What the runs beside those of a study tell of its rungs, as a document; `beside` of a row names its rung."""
     names = {row["name"]: row for row in table}
     rows = [row for row in table if row["loss"] is not None and not row["held_out"]]
-    own = [names.get(row.get("beside"), row) for row in rows]
-    columns = {name: np.array([row[name] for row in own], float) for name in ("N", "D")}
+    rung_of_row = [names.get(row.get("beside"), row) for row in rows]
+    columns = {name: np.array([row[name] for row in rung_of_row], float) for name in ("N", "D")}
     columns |= {name: np.array([row[key] for row in rows], float) for name, key in COLUMNS.items()}
-    found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
-    exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
+    judged = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
+    exponents = {each.name: each for each in effect(fit, judged, level)} if judged else {}
     return {
         "rungs": [
-            {name: own[rung["row"]].get(name) for name in PLACE}
+            {name: rung_of_row[rung["row"]].get(name) for name in PLACE}
             | {"knob": rung["knob"], "used": rung["used"]}
             | {name: rung[name].to_json() for name in ("best", "left")}
-            for rung in found
+            for rung in judged
         ],
         "exponents": {name: change.to_json() for name, change in exponents.items()},
-        "sentence": _sentence(found, exponents),
+        "sentence": _sentence(judged, exponents),
     }
 
 
@@ -164,13 +164,13 @@ def _sentence(found: Sequence[Mapping[str, Any]], exponents: Mapping[str, Interv
         return "the runs beside the rungs are too few to tell whether these are tuned"
     lost = sum(rung["left"].low > 0 for rung in found)
     sentence = f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"
-    known = [rung for rung in found if math.isfinite(rung["left"].estimate)]
-    for worst in sorted(known, key=lambda rung: -rung["left"].estimate)[:1]:
+    estimated = [rung for rung in found if math.isfinite(rung["left"].estimate)]
+    for worst in sorted(estimated, key=lambda rung: -rung["left"].estimate)[:1]:
         left = worst["left"]
         high = f"{left.high:.2%}" if math.isfinite(left.high) else "open"
         sentence += f"; the rung of N = {worst['N']:.3g}, D = {worst['D']:.3g} loses {left.estimate:.2%} of its loss"
         sentence += f" [{left.low:.2%}, {high}] by its {KNOBS[worst['knob']]}"
-    if open_ones := len(found) - len(known):
+    if open_ones := len(found) - len(estimated):
         sentence += f"; {open_ones} have no best value near those tried"
     closed = {name: each for name, each in exponents.items() if math.isfinite(each.low) and math.isfinite(each.high)}
     moved = [f"{name} by {each.estimate:+.3f} [{each.low:+.3f}, {each.high:+.3f}]" for name, each in closed.items()]
@@ -184,7 +184,7 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
     `columns` have N, D, loss and a knob or more; `used` marks the runs of the ladder itself. A knob is judged by the
     runs that differ from a rung's in no other knob. Nothing is said of a knob whose runs leave no degree of freedom.
     """
-    knobs, found = [knob for knob in KNOBS if knob in columns], []
+    knobs, judged = [knob for knob in KNOBS if knob in columns], []
     for knob in knobs:
         groups: dict[tuple[float, ...], list[int]] = {}
         same = ("N", "D", *(other for other in knobs if other != knob))
@@ -205,15 +205,15 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
         fit = least_squares(design, y)
         covariance = fit.square / freedom * fit.inverse @ fit.inverse.T
         for index, first in enumerate(firsts):
-            own = [len(near) + index, 2 * len(near)]
-            best, left = _minimum(fit.step[own], covariance[np.ix_(own, own)], student(level, freedom))
+            places = [len(near) + index, 2 * len(near)]
+            best, left = _minimum(fit.step[places], covariance[np.ix_(places, places)], student(level, freedom))
             with np.errstate(over="ignore"):
                 ends = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
             names = f"best {knob}", f"left by {knob}"
             best, left = (Interval(name, at, low, high, level, "profile") for name, (at, low, high) in zip(names, ends))
             values = {key: float(columns[name][first]) for key, name in (("N", "N"), ("D", "D"), ("used", knob))}
-            found.append({"row": first, "knob": knob, **values, "best": best, "left": left})
-    return found
+            judged.append({"row": first, "knob": knob, **values, "best": best, "left": left})
+    return judged
 
 
 @np.errstate(divide="ignore", invalid="ignore")

@@ -27,7 +27,7 @@ EXACT = 1e-12  # errors below this are rounding: the points lie on the law
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a quantity lies. An end that the points leave open is infinite."""
+    """The interval of a quantity. An end that the points leave open is infinite."""
 
     name: str
     estimate: float
@@ -259,12 +259,12 @@ def bound(
         low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))
         high = np.where(np.isinf(reach[1]), high, np.minimum(value + reach[1], highest))
     theta = problem.theta(u)
-    found = []
+    intervals = []
     for quantity, *ends in zip(quantities, low, high, strict=True):
         below, above = (float(end if np.isinf(end) else quantity.unscale(end)) for end in ends)
         estimate = float(quantity.of(problem.form, theta))
-        found.append(Interval(quantity.name, estimate, below, above, level, method))
-    return found
+        intervals.append(Interval(quantity.name, estimate, below, above, level, method))
+    return intervals
 
 
 # Profiles.
@@ -283,21 +283,21 @@ def profile(
     passes the threshold, then closes in by regula falsi: z is nearly linear. An open end is infinite.
     """
     side = np.repeat((-1.0, 1.0), len(quantities))
-    every, threshold = np.tile(np.array(quantities, object), 2), np.tile(threshold, 2)
+    twice, threshold = np.tile(np.array(quantities, object), 2), np.tile(threshold, 2)
     rows, place = np.arange(len(side)), np.tile(u, (len(side), 1))
 
     def linearised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         expanded = problem.expand(place[rows])
-        value, slope = values_along(every[rows], problem, place[rows], expanded)
+        value, slope = values_along(twice[rows], problem, place[rows], expanded)
         return value, *standard_error(problem, slope, problem.linearise(place[rows], expanded)[1], noise)
 
     centre, error, _ = linearised(rows)
-    in_log = np.array([quantity.scale == "log" for quantity in every])
+    in_log = np.array([quantity.scale == "log" for quantity in twice])
     # The first step where the points carry no information, relative to the size of the quantity.
     farthest = 3.0 * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
-    limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(every, side)])
-    most = np.abs(limit - centre)
+    limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(twice, side)])
+    limits = np.abs(limit - centre)
     # The tether holds the quantity a hundred times more firmly than the points do.
     slack = 100.0 * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
@@ -307,21 +307,21 @@ def profile(
     for _ in range(20):
         # From the last place inside along the way on which the other parameters follow.
         value, _, direction = linearised(rows)
-        wanted = np.minimum(reach[rows], most[rows])
-        goal = centre[rows] + side[rows] * wanted
-        tether = Tether(every[rows], goal, stiffness[rows])
+        target = np.minimum(reach[rows], limits[rows])
+        goal = centre[rows] + side[rows] * target
+        tether = Tether(twice[rows], goal, stiffness[rows])
         begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
         ended = minimise(problem, begin, tether=tether, effort=PROFILE)
-        value = values_along(every[rows], problem, ended.u)[0]
+        value = values_along(twice[rows], problem, ended.u)[0]
         z = np.sqrt(np.maximum(2.0 * (ended.cost - tether.cost(value) - cost) / noise.kappa, 0.0))
-        distance = np.where(np.isfinite(z), side[rows] * (value - centre[rows]), wanted)
+        distance = np.where(np.isfinite(z), side[rows] * (value - centre[rows]), target)
         z = np.where(np.isfinite(z), z, 2.0 * threshold[rows])
         close, inside = np.abs(z - threshold[rows]) <= CLOSE * threshold[rows], z < threshold[rows]
         # Where the way is short, the objective rises steeply or the quantity is at a bound: only that withstands.
-        at_limit = wanted == most[rows]
-        short = distance < np.where(at_limit, (1.0 - CLOSE) * wanted, inner[rows] + LAGGING * (wanted - inner[rows]))
+        at_limit = target == limits[rows]
+        short = distance < np.where(at_limit, (1.0 - CLOSE) * target, inner[rows] + LAGGING * (target - inner[rows]))
         lagging = inside & ~close & short
-        unmoved = (distance < inner[rows] + UNMOVED * (wanted - inner[rows])) & (stiffness[rows] > slack[rows])
+        unmoved = (distance < inner[rows] + UNMOVED * (target - inner[rows])) & (stiffness[rows] > slack[rows])
         stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & np.isinf(outer[rows])
         stuck |= inside & ~close & ~short & at_limit
         stiffness[rows[lagging]] *= STIFFER
@@ -355,7 +355,7 @@ def bootstrap(problem: Problem, u: np.ndarray, count: int = 1000, seed: int = 0)
     Introduction to the Bootstrap, sections 9.4 and 9.5.
     """
     groups = problem.shared.groups if isinstance(problem.shared, SharedErrors) else np.arange(len(problem.observed))
-    drawn = int(groups.max()) + 1
+    group_count = int(groups.max()) + 1
     rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
-    ended = refits(problem, u, rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), count)[:, groups])
+    ended = refits(problem, u, rng.multinomial(group_count, np.full(group_count, 1.0 / group_count), count)[:, groups])
     return ended.u[ended.converged], int((~ended.converged).sum())

@@ -1,4 +1,4 @@
-"""What a law is: data. A formula over named parameters and columns, with units, bounds and where to start looking."""
+"""A law is data: a formula over named parameters and columns, with units, bounds and the range of starts."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def coefficient(name: str, unit: str = "nats per token × unit of the column ^ e
 
 
 def exponent(name: str, lower: float = 0.0, upper: float = 5.0, start: tuple[float, float] = (0.02, 1.0)) -> Parameter:
-    """How fast a term falls."""
+    """The parameter of an exponent, by which a term falls."""
     return Parameter(name, "1", "linear", lower, upper, start)
 
 
@@ -230,9 +230,9 @@ class Law:
         refuse(self.steps, f"{self.name} is fitted in two steps", "use scaling.laws.fit_two_steps")
         ranges = (inputs[each.start] if isinstance(each.start, str) else each.start for each in self.parameters)
         low, high = np.array([(np.min(ends), np.max(ends)) for ends in ranges]).T
-        drawn, in_log = rng.random((len(low), count)).T, np.array([each.scale == "log" for each in self.parameters])
+        uniform, in_log = rng.random((len(low), count)).T, np.array([each.scale == "log" for each in self.parameters])
         with np.errstate(divide="ignore", invalid="ignore"):
-            theta = np.where(in_log, np.exp(np.log(low) + drawn * np.log(high / low)), low + drawn * (high - low))
+            theta = np.where(in_log, np.exp(np.log(low) + uniform * np.log(high / low)), low + uniform * (high - low))
         if self.linear:  # each linear term is a random fraction of the middle loss: starts do not depend on units
             theta[:, self.linear] = 1.0
             terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, self.linear]), axis=1)
@@ -299,14 +299,14 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
         refuse(name in limits, f"is tied to {root}", f"bound {root}", key=f"bounds {name}")
     names = law.parameter_names
     free = [index for index, name in enumerate(names) if name not in roots]
-    every = [free.index(names.index(roots.get(name, name))) for name in names]
+    indices = [free.index(names.index(roots.get(name, name))) for name in names]
     parameters = (law.parameters[index] for index in free)
     tied = replace(
         law,
         formula=", ".join([law.formula, *(f"{name} = {other}" for name, other in roots.items())]),
         parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
         adjust=None if roots else law.adjust,
-        canonical=lambda theta: law.canonical(theta[..., every])[..., free],
+        canonical=lambda theta: law.canonical(theta[..., indices])[..., free],
         tied=roots,
     )
     # With α = β, N_opt ∝ C^½ whatever the points are: a derived quantity that no parameter moves goes.

@@ -133,7 +133,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Look:
-    """What the finished runs show: the laws as fitted, the interval of the goal, the noise and its correlation."""
+    """The state after the finished runs: the fitted laws, the interval of the goal, the noise and its correlation."""
 
     beliefs: tuple[Belief, ...]
     noise: float

@@ -150,10 +150,10 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
         return {}
     weighted, kind, others = not np.allclose(law.weights, 1.0), law.problem.objective, {}
-    most = len(law.problem.observed) / POINTS_A_PARAMETER
+    largest = len(law.problem.observed) / POINTS_A_PARAMETER
     for form in laws().values():
         is_same = set(form.inputs) == {"N", "D"} and form.target == law.form.target
-        if is_same and len(form.parameters) <= most and (form.name != law.form.name or weighted):
+        if is_same and len(form.parameters) <= largest and (form.name != law.form.name or weighted):
             with suppress(ScalingError):  # it need not converge on these points
                 fitted = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
                 others[f"{form.name} with equal weights" if weighted else form.name] = fitted
@@ -205,8 +205,8 @@ def best_mixture(
 
     estimates = answer([fit.theta for fit in fits], np.array([even, *(0.8 * np.eye(len(shares)) + 0.2 * even)]))
     start = np.array(estimates[: len(shares)])[None]
-    drawn = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
-    table = np.array([estimates, *np.quantile(drawn, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
+    draws = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
+    table = np.array([estimates, *np.quantile(draws, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
     names = (*shares, "loss", "gain")
     rows = zip(names, table.tolist(), strict=True)
     return {name: Interval(name, value, low, high, level, "draws") for name, (value, low, high) in rows}
@@ -218,14 +218,14 @@ def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarr
     Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2; spread by n / (n − p), as of residuals
     that were left out.
     """
-    weights, drawn = rng.standard_exponential((200, len(fits[0].points))), []
+    weights, thetas = rng.standard_exponential((200, len(fits[0].points))), []
     for each in fits:
         what = f"{len(each.points)} runs leave no degree of freedom"
         each.points.refuse(each.degrees_of_freedom < 1, what, "add runs, or fit fewer domains")
         ended = refits(each.problem, each.u, weights[:, each.order])
         moved = np.where(ended.converged[:, None], ended.u - each.u, 0.0)
-        drawn.append(each.problem.theta(each.u + moved * len(each.points) / each.degrees_of_freedom))
-    return drawn
+        thetas.append(each.problem.theta(each.u + moved * len(each.points) / each.degrees_of_freedom))
+    return thetas
 
 
 def _lowest(losses: Callable[[np.ndarray], np.ndarray], starts: np.ndarray) -> np.ndarray:

@@ -241,8 +241,8 @@ def load_points(
         raise ScalingError("is no column and no part of the setup", fix=fix, key=f"define {subject}")
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
-    kept = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
-    points = _in_nats(replace(points, columns=kept, definitions=definitions), rename.get("loss", "loss"))
+    kept_columns = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
+    points = _in_nats(replace(points, columns=kept_columns, definitions=definitions), rename.get("loss", "loss"))
     # One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens.
     along = ("run", "S", "D", "step", "kind")
     keys = [each for each in along if each in points] if "run" in points else list(points.columns)
@@ -296,13 +296,13 @@ def _typed(name: str, values: list[Any]) -> np.ndarray:
 def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
     """The columns under the names of `rename`, the computed ones after those they are computed from."""
     renamed = {name: table[origin] for name, origin in rename.items() if origin in table}
-    taken = {rename[name]: column for name, column in renamed.items()}
-    columns = {name: column for name, column in table.columns.items() if name not in taken} | renamed
+    sources = {rename[name]: column for name, column in renamed.items()}
+    columns = {name: column for name, column in table.columns.items() if name not in sources} | renamed
     computed = {name: SHORTHANDS.get(origin, origin) for name, origin in rename.items() if name not in renamed}
     formulas = {name: parse(text, f"map {name}") for name, text in computed.items()}
     while formulas:
         ready = (name for name, formula in formulas.items() if not formulas.keys() - {name} & {*names(formula)})
-        name, choices = next(ready, ""), {**taken, **columns}
+        name, choices = next(ready, ""), {**sources, **columns}
         circle = [f"{other}={rename[other]}" for other in formulas]
         refuse(not name, "is computed from itself", "name the columns", key="map", value=circle[0])
         formula = formulas.pop(name)
@@ -339,7 +339,7 @@ def _finished(table: Points) -> Points:
 
 
 def _definitions(table: Points) -> dict[str, str]:
-    """What the table itself states; two statements about one column are two kinds of points."""
+    """The definitions that the table states; two statements about one column are two kinds of points."""
     stated = {}
     for name in table.columns:
         if name in IDENTITIES or name.endswith(DEFINITION):

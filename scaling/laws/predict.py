@@ -1,4 +1,4 @@
-"""What a law predicts for runs, with two intervals: of the law's mean there, and of the loss of a new run.
+"""The predictions of a law for runs, with two intervals: of the law's mean, and of the loss of a new run.
 
 The first holds the error of the fit alone, as if the law's form were true. The second adds the noise of one run and
 the error of the form at that run, so it is the one that observed losses are compared with. How far the form may be
@@ -124,7 +124,9 @@ class Discrepancy:
 
 
 def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
-    """Of slope × u between two tables of runs: Matérn's with ν = 5/2 in decades, zero between runs of two kinds."""
+    """The covariance of slope × u between two tables of runs: Matérn's, ν = 5/2 in decades, zero between runs of two
+    kinds.
+    """
     squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
     distance = np.sqrt(5.0 * squared) / LENGTH
     kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
@@ -152,7 +154,7 @@ def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
 
 
 def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """How much the law changes, in the objective's space, per unit of log size along its steepest direction."""
+    """The slope of the law, in the objective's space, per unit of log size along its steepest direction."""
     total = 0.0
     for name, unit, power in _axes(fit):
         steps = STEP, -STEP
@@ -198,7 +200,7 @@ class Prediction:
 
 
 def decades_outside(fit: FittedLaw, row: Mapping[str, float]) -> dict[str, float]:
-    """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
+    """The distance of the row from the points of the fit, in decades; an axis without a logarithm has none."""
     columns = with_compute({name: fit.problem.columns[name] for name in fit.form.axes})
     target = with_compute({name: float(row[name]) for name in fit.form.axes})
     far = {
@@ -255,7 +257,7 @@ def predict_runs(
 
 
 def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: np.ndarray, noise: float) -> np.ndarray:
-    """What the scatter of the points lacks of the binomial noise of a score of a row's examples.
+    """The part of the binomial noise of a score, over a row's examples, that the scatter of the points does not hold.
 
     Without a number of its own a row has that of the points, where the table states it.
     """
@@ -269,7 +271,7 @@ def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: 
 
 
 def _distances(space: Objective, interval: Interval) -> np.ndarray:
-    """How far both ends lie from the estimate, in the objective's space: infinite where one is open.
+    """The distance of both ends from the estimate, in the objective's space: infinite where one is open.
 
     A bootstrap's interval need not hold the estimate: the distance is then 0.
     """
@@ -409,7 +411,7 @@ def fit_two_steps(
 
 
 def has_score(form: Law, points: Points) -> np.ndarray:
-    """Which runs have a score; refused where none has."""
+    """Whether each run has a score; refused where none has."""
     scored = np.isfinite(numeric(form.target, points[form.target], points.source))
     points.refuse(not scored.any(), "no run has a score", "evaluate some", form.target)
     return scored

@@ -1,4 +1,4 @@
-"""What is fitted to what: an objective, errors that points share, a law and its points in the solver's coordinates.
+"""The problem of a fit: an objective, errors that points share, a law and its points in the solver's coordinates.
 
 The coordinates are chosen so that a step in one of them means the same at any scale of the columns. An exponent or a
 floor is its own coordinate. A place on an axis, positive and spanning decades, is its logarithm. The coefficient of a
@@ -161,7 +161,7 @@ def least_squares(design: np.ndarray, observed: np.ndarray, errors: Correlated |
 
 
 class Correlation:
-    """What the residuals of a fit show of ρ, and what each value of it would make of the estimates.
+    """The posterior of ρ from the residuals of a fit, and the estimates under each value of ρ.
 
     By restricted likelihood under a prior: six trunks alone cannot separate ρ from the law. There has to be a degree of
     freedom. `errors` are observed minus fitted, `design` `[parameters, points]` their derivative, both scaled by the
@@ -189,7 +189,7 @@ class Correlation:
         return _expit(self.weights @ GRID)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Where ρ lies, by the quantiles of the posterior."""
+        """The interval of ρ, by the quantiles of the posterior."""
         below = np.cumsum(self.weights) - 0.5 * self.weights
         low, high = np.interp((0.5 - 0.5 * level, 0.5 + 0.5 * level), below, GRID)
         return _expit(low), _expit(high)
@@ -254,7 +254,7 @@ class Problem:
 
     @cached_property
     def in_log(self) -> np.ndarray:
-        """Which coordinates are logarithms."""
+        """Whether each coordinate is a logarithm."""
         return np.array([self.form.parameters[index].scale == "log" for index in self.free], bool)
 
     @cached_property
@@ -372,7 +372,7 @@ class Problem:
         return both
 
     def correlation(self, u: np.ndarray) -> Correlation | None:
-        """What the errors at `u` show of how they correlate within groups; None where points share none."""
+        """The correlation of the errors at `u` within groups; None where points share none."""
         if not isinstance(self.shared, SharedErrors) or len(self.observed) <= len(self.free):
             return None
         residual, jacobian = replace(self, shared=None).scaled(u)
@@ -406,12 +406,12 @@ class Quantity:
     limits: tuple[float, float] = (-np.inf, np.inf)  # what it cannot pass, in its scale
 
     def of(self, form: Law, theta: np.ndarray) -> np.ndarray:
-        """Its value at θ `[..., p]`."""
+        """The value of the quantity at θ `[..., p]`."""
         flat = np.asarray(theta, float).reshape(-1, len(form.parameters))
         return self.formula(form, flat, {}).value[:, 0].reshape(np.shape(theta)[:-1])
 
     def along(self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Its value in its own scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`."""
+        """The value in the quantity's scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`."""
         theta, seeds = expanded or problem.expand(u)
         dual = self.formula(problem.form, theta, seeds)
         dual = np.log(dual) if self.scale == "log" else dual
@@ -421,7 +421,7 @@ class Quantity:
         return np.broadcast_to(dual.value, (len(u), 1))[:, 0], slope
 
     def unscale(self, value: Any) -> Any:
-        """From its scale to its unit."""
+        """Convert a value from the quantity's scale to its unit."""
         return np.exp(value) if self.scale == "log" else value
 
 

@@ -31,7 +31,7 @@ def letters(text: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Report(TableResult):
-    """What the document of a fit says, in lines and tables."""
+    """The document of a fit as lines and tables."""
 
     document: dict[str, Any]
 
@@ -53,8 +53,8 @@ class Report(TableResult):
         ranges, stated = document.get("ranges", {}), dict(points["definitions"])
         stated |= {"C": "6ND"} if "C" in ranges and "C" not in document["inputs"] else {}
         for name in dict.fromkeys((*ranges, *stated)):
-            known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
-            yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
+            range_text = [" to ".join(map(short, ranges[name]))] if name in ranges else []
+            yield f"  {name}: " + ", ".join([*range_text, *([stated[name]] if name in stated else [])])
         for prefix, step in self._steps():
             if step.get("r_squared") is not None:
                 worst, target = step["largest_residual"], step["target"]
@@ -70,13 +70,13 @@ class Report(TableResult):
         yield from filter(None, (build(self.document) for build in builders))
 
     def remarks(self) -> Iterator[str]:
-        """How the optimum was reached, what speaks against the law, and where the figures are."""
+        """Remarks on the optimum that was reached, on what speaks against the law, and on the place of the figures."""
         document, tested = self.document, self.document["held_out"] or {}
         if tested:
             error, covered = _unsigned(tested["largest_relative_error"], tested.get("largest_error")), coverage(tested)
             yield f"held out: largest error {error}" + (f"; {covered}" if covered else "")
-        asked = [*tested.get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
-        for method in dict.fromkeys(row["interval_run"]["method"] for row in asked if row["interval_run"]):
+        targets = [*tested.get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
+        for method in dict.fromkeys(row["interval_run"]["method"] for row in targets if row["interval_run"]):
             sources = "its noise, the error of the fit, and that of the law's form"
             yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
         for prefix, step in self._steps():
@@ -89,8 +89,10 @@ class Report(TableResult):
             yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
         if groups := document.get("clusters"):
             rho, counted = groups.get("correlation"), plural(groups["count"], "group")
-            how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
-            yield f"errors of the points of one {groups['column']} belong together: {counted}{how}"
+            within = (
+                "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
+            )
+            yield f"errors of the points of one {groups['column']} belong together: {counted}{within}"
         if pooled := document["points"]["pooled"]:
             kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
             yield f"! {kinds} are pooled as if they were one: choose with --where"
@@ -186,7 +188,7 @@ def minima(document: Row) -> Table | None:
 
 
 def _bias(document: Row) -> Iterator[str]:
-    """How far parabolas may be off, which noise does not show."""
+    """The bound on the bias of parabolas, which noise does not show."""
     for name, bias in document.get("bias", {}).items():
         bound, estimate = bias["bound"], document["estimates"][name]
         kinds = zip(("cubics", "quartics"), bias["shifts"], strict=False)
@@ -236,17 +238,17 @@ def back_test(document: Row) -> Table | None:
 
 
 def predictions(document: Row) -> Table | None:
-    """What the law predicts for the targets."""
-    asked, inputs, target = document.get("predictions", ()), document.get("inputs", ()), document.get("target", "")
+    """The predictions of the law for the targets."""
+    targets, inputs, target = document.get("predictions", ()), document.get("inputs", ()), document.get("target", "")
     rows = [
         [
             *((("" if place else "at ") + name, short(row[name])) for place, name in enumerate(inputs)),
             (target, _answer(row, row[target])),
             *_both(row),
         ]
-        for row in asked
+        for row in targets
     ]
-    return _table("Predictions.", rows, notes=[*_notes(document, asked, inputs)])
+    return _table("Predictions.", rows, notes=[*_notes(document, targets, inputs)])
 
 
 def optima(document: Row) -> Table | None:

@@ -26,7 +26,7 @@ EXACT, PATIENT, PROFILE = (1e-13, 400), (1e-13, 4000), (1e-8, 400)
 
 
 class Solution(NamedTuple):
-    """Where each start ended: coordinates, objective, and the fraction of it that a Newton step would still remove."""
+    """The end of each start: coordinates, objective, and the fraction of it that a Newton step would still remove."""
 
     u: np.ndarray
     cost: np.ndarray

@@ -104,15 +104,15 @@ def written_law(law: Written, limits: Mapping[str, Bounds], points: Points) -> L
     # The papers write the loss as L.
     target = "loss" if head is None or head["target"] == "L" else head["target"]
     expression = parse(right, "law")
-    every = names(expression)
+    used = names(expression)
     if head is None or head["columns"] is None:
         inputs = _columns(expression, target, limits, points)
     else:
         inputs = tuple(dict.fromkeys(name.strip().strip("`") for name in head["columns"].split(",")))
     for name in inputs:
-        refuse(name not in every, f"lists the column {name!r} and does not use it", nearest(name, every), **place)
+        refuse(name not in used, f"lists the column {name!r} and does not use it", nearest(name, used), **place)
     refuse(target in inputs, f"predicts {target} from itself", "name what it predicts: error = …", **place)
-    unknown = [name for name in every if name not in inputs]
+    unknown = [name for name in used if name not in inputs]
     for kind, names_of in {"column": inputs, "parameter": unknown}.items():
         refuse(not names_of, f"has no {kind}", "write one such as E + A*N^-alpha + B*D^-beta", **place)
     points.refuse_absent((*inputs, target))
@@ -149,7 +149,7 @@ def constrained_law(
 
 
 def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], points: Points) -> tuple[str, ...]:
-    """Which names are columns, by what the table has and by their place in the formula."""
+    """The names that are columns, by the table and by their place in the formula."""
     nodes = list(ast.walk(expression))
     powers = (node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow))
     arguments = (argument for node in nodes if isinstance(node, ast.Call) for argument in node.args)
@@ -180,9 +180,9 @@ def _parameters(expression: Expression, target: str, unknown: Sequence[str], col
         others = {each: values[each][::-1] for each in (*linear, name)}
         middle = values | {each: 0.5 * (values[each] + other) for each, other in others.items()}
         first, second, between = (evaluate(expression, each) for each in (values, values | others, middle))
-        known = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
+        finite = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
         mean = 0.5 * (first + second)
-        if known.any() and np.allclose(between[known], mean[known], rtol=CONSTANT, atol=0.0):
+        if finite.any() and np.allclose(between[finite], mean[finite], rtol=CONSTANT, atol=0.0):
             linear.append(name)
     unit, parameters = "nats per token" if target == "loss" else f"unit of {target}", []
     for name in linear:
@@ -226,7 +226,7 @@ def _nonlinear(expression: Expression, name: str, columns: Columns, values: Colu
 
 def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
     """The column next to a parameter in the smallest part that holds both; whether as its inverse."""
-    inner = next((found for part in parts(expression) if (found := _neighbour(part, name, columns))), None)
+    inner = next((neighbour for part in parts(expression) if (neighbour := _neighbour(part, name, columns))), None)
     if inner is not None:
         return inner
     column = next((other for other in names(expression) if other in columns), None)

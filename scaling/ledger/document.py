@@ -83,7 +83,7 @@ def flat(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Where two nested documents differ: the dotted key, and both values (None where there is none)."""
+    """The differences of two nested documents: the dotted key, and both values (None where there is none)."""
     left, right = flat(one), flat(other)
     return {
         key: (left.get(key), right.get(key))

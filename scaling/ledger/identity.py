@@ -57,7 +57,7 @@ def run_id(spec: Mapping[str, Any]) -> str:
 
 
 def identity(spec: Mapping[str, Any]) -> str:
-    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
+    """The part of a spec that counts, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
     try:
         return json.dumps(_counted(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, AttributeError, RecursionError):
@@ -66,7 +66,7 @@ def identity(spec: Mapping[str, Any]) -> str:
 
 
 def _counted(value: Any, place: str = "") -> Any:
-    """What counts of a value, in one spelling; `place` is its dotted key with a dot behind it."""
+    """The part of a value that counts, in one spelling; `place` is its dotted key with a dot behind it."""
     if isinstance(value, Mapping):
         if place == "data." and "fingerprint" in value:
             value = {"fingerprint": value["fingerprint"]}
@@ -85,18 +85,18 @@ def run_name(config: Config, parameters: int) -> str:
     if config["log.name"]:
         return config["log.name"]
     uncounted = {*UNCOUNTED, "evaluate"}
-    given = {
+    fields = {
         key: config[key]
         for key, origin in config.origin.items()
         if origin == COMMAND_LINE and not uncounted & {key, key.partition(".")[0]} and not isinstance(config[key], dict)
     }
     head = f"{config['model.kind']} {parameters:,}"
     # The number of parameters stands for the size, so where not all has room its keys go first.
-    ordered = dict(sorted(given.items(), key=lambda item: item[0].partition(".")[0] not in ("size", "data")))
+    ordered = dict(sorted(fields.items(), key=lambda item: item[0].partition(".")[0] not in ("size", "data")))
     words = assignments(ordered)
     while len(" ".join([head, *words])) > LONGEST - 2:
         words = words[1:]
-    return " ".join([head, *(["…"] if len(words) < len(given) else []), *words])
+    return " ".join([head, *(["…"] if len(words) < len(fields) else []), *words])
 
 
 def assignments(values: Mapping[str, Any]) -> list[str]:

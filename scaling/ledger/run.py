@@ -160,13 +160,13 @@ def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
 
 
 def spans(records: Iterable[Record]) -> list[tuple[datetime, datetime]]:
-    """From start to end of each attempt that has ended."""
+    """The start and the end of each attempt that has ended."""
     ended = [(record.start["time"], record.end["time"]) for record in records if record.end is not None]
     return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in ended]
 
 
 def history(run: Path) -> list[dict[str, Any]]:
-    """What the attempts at a run logged, as one history: a step that was trained again is taken from its last attempt.
+    """The log of the attempts at a run, as one history: a step that was trained again is taken from its last attempt.
 
     Entries of one step and one `kind` replace each other; those without a step are all kept, before the stepped ones.
     What was logged after the run was done is left out.
@@ -262,7 +262,7 @@ class Attempt:
         Where that is another's, the log has each key in which they differ, with the kept value and this attempt's.
         """
         self.log.sync()
-        kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
+        valid = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
         ending: dict[str, Any] = {"outcome": outcome, "reason": None}
         if not publish(self.run / RESULT, ours):
             standing = read_result(self.run)
@@ -270,15 +270,15 @@ class Attempt:
                 with disk("cannot write the result"):
                     atomic.write(self.run / RESULT, seal(ours))  # in the place of a damaged one
             else:
-                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours).encode())))
-                if found:
-                    ending["differences"] = {key: list(pair) for key, pair in found.items()}
+                valid, changes = standing, differences(_claims(standing), _claims(parse(text(ours).encode())))
+                if changes:
+                    ending["differences"] = {key: list(pair) for key, pair in changes.items()}
                     logger.warning(
                         "run %s: attempt %d found another result than attempt %s (kept): %s is %r there, now %r",
-                        *(self.run_id, self.number, kept["attempt"], *next((k, *pair) for k, pair in found.items())),
+                        *(self.run_id, self.number, valid["attempt"], *next((k, *pair) for k, pair in changes.items())),
                     )
         self._end(ending)
-        return kept
+        return valid
 
     def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
         """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.

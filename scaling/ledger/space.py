@@ -36,18 +36,18 @@ class Waste:
 
 
 def waste(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
-    """What can go, and what could but for the runs that stay and start from it; nothing is touched.
+    """The files that can go, and those that other runs still start from; nothing is touched.
 
     A damaged plan is refused: what its branches need is not known. `weights`: also the last checkpoint of each finished
     run, without which it cannot be exported or generate.
     """
-    spent, kept = list(_spent(ledger, weights)), list[Waste]()
+    spent, waiting = list(_spent(ledger, weights)), list[Waste]()
     while True:
         needed = _bases(ledger, {item.path for item in spent})
         more = [item for item in spent if (item.run, item.path.name) in needed]
         if not more:
-            return spent, kept
-        spent, kept = [item for item in spent if item not in more], kept + more
+            return spent, waiting
+        spent, waiting = [item for item in spent if item not in more], waiting + more
 
 
 def free(items: Iterable[Waste]) -> int:
@@ -114,7 +114,7 @@ def _final_weights(folder: Path, result: dict) -> Path | None:
 
 
 def _unfinished(paths: Iterable[Path], run: str | None = None) -> Iterator[Waste]:
-    """What a process was writing that was killed."""
+    """The files that a killed process was writing."""
     for path in paths:
         if path.name.startswith(atomic.TEMPORARY):
             with suppress(FileNotFoundError):  # finished meanwhile

@@ -148,7 +148,7 @@ class Ledger:
         return records(entries(self.folder(run) / LOG, LIFE))
 
     def history(self, run: str) -> list[dict[str, Any]]:
-        """What the run's attempts logged, as one history in which each step is once."""
+        """The log of the run's attempts, as one history in which each step is once."""
         return history(self.folder(run))
 
     def checkpoint(self, run: str, step: int) -> Checkpoint | None:
@@ -311,7 +311,7 @@ class Ledger:
 
 
 def printable(text: str) -> str:
-    """What a terminal shows and does not obey."""
+    """The text without characters that a terminal obeys."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""What a metric is, sums over examples, and the intervals of its values: over examples, over pairs of predictions, over
+"""Metrics are sums over examples; their values have intervals over examples, over pairs of predictions and over
 seeds.
 """
 

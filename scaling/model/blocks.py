@@ -91,11 +91,11 @@ class _Branch(nn.Module, Residual):
         return self.join(x, self.made(x, y))
 
     def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
-        """What the piece reads of the stream."""
+        """The input of the piece, from the stream."""
         return self.norm(x)
 
     def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        """What the branch makes of the piece's output y, beside the stream x."""
+        """The piece's output y, with dropout in training."""
         return drop(y, self.dropout, self.training)
 
     @abstractmethod

@@ -20,7 +20,7 @@ from scaling.base.errors import ScalingError
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the keys lie that a query may see, so that attention reads these and not the square.
+    """The positions of the keys that a query may see, so that attention reads these and not the square.
 
     They are the places from `back` before it to `ahead` after it, every `step`-th of them. With `block` the bounds are
     counted from the ends of the query's block of so many places. The `first` tokens of a document are seen by all that
@@ -52,11 +52,11 @@ class State(dict[str, Tensor]):
         if old is None or torch.is_grad_enabled():  # what is written over has no gradient
             self[name] = new if old is None else torch.cat([old, new], 1)
             return self[name]
-        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name)
+        used, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name)
         if wide.shape[1] < length:
-            wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
-            wide[:, :kept] = old
-        wide[:, kept:length] = new
+            wide = old.new_empty(len(old), length + max(ROOM, used // 4), *old.shape[2:])
+            wide[:, :used] = old
+        wide[:, used:length] = new
         self[name], self._wide[name] = wide[:, :length], wide
         return self[name]
 
@@ -109,7 +109,7 @@ class Places:
         return self.map(lambda tensor: tensor[:, start:stop])
 
     def seen_by(self, position: Position) -> Tensor:
-        """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
+        """The argument of the hooks of a position: the positions [b t], or [b t 4] with the tree behind them."""
         return _in_tree(self.positions, self.tree) if position.reads_tree else self.positions
 
 
@@ -122,7 +122,7 @@ def _in_tree(positions: Tensor, tree: Tensor | None) -> Tensor:
 
 @runtime_checkable
 class Pattern(Protocol):
-    """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
+    """The keys that a query may see: a predicate [b, t, s] over places, or None for all."""
 
     ahead: bool  # some of them come after it
     layout: Any = None  # a `Layout`, where these keys lie; None: anywhere
@@ -152,19 +152,19 @@ class Position(Protocol):
         return getattr(self.value, "__func__", None) is not Position.value
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the stack's input [b t w] becomes."""
+        """Transform the stack's input [b t w]."""
         return x
 
     def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """What queries [b t h d] and keys [b s g d] become before they meet."""
+        """Transform queries [b t h d] and keys [b s g d] before their product."""
         return q, k
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """What is added to the logits [b h t s] after they are scaled; before, to q·k, where it reads content."""
+        """A term that is added to the scaled logits [b h t s]; where it reads content, to q·k before scaling."""
         return q.new_zeros(())
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        """What is added to each head's output [b h t d], by the weights [b h t s]."""
+        """A term that is added to each head's output [b h t d], by the weights [b h t s]."""
         return weights.new_zeros(())
 
 
@@ -210,7 +210,7 @@ class Mask:
 
 @dataclass
 class Cache:
-    """What each piece keeps between decoding steps, by execution (a shared block runs many times) and branch."""
+    """The state of each piece between decoding steps, by execution (a shared block runs many times) and branch."""
 
     places: Places | None = None
     virtual: int = 0  # how many of them are a prompt's
@@ -259,7 +259,7 @@ class Cache:
 
 
 class Notes:
-    """What pieces write down in a pass: losses to be added, and what was made once. It is no dataclass, because FSDP
+    """The record that pieces write in a pass: added losses, and values made once. It is no dataclass, because FSDP
     gives a block copies of dataclasses, and what is written into a copy is lost.
     """
 
@@ -294,14 +294,14 @@ class Context:
 
     @property
     def seen(self) -> tuple[Tensor, Tensor]:
-        """What the hooks of the position are given of the queries and of the keys."""
+        """The arguments of the position's hooks, for the queries and for the keys."""
         if self.position.reads_tree and (self.places.tree is None) != (self.keys.tree is None):
             raise outside_tree("a mixer attends to keys that are no tokens")
         return self.places.seen_by(self.position), self.keys.seen_by(self.position)
 
     @property
     def memory(self) -> Tensor:
-        """What cross-attention reads at this execution."""
+        """The memory that cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
 
     def at(self, queries: Places, keys: Places) -> Context:
@@ -309,18 +309,18 @@ class Context:
         return replace(self, mask=Mask(self.mask.pattern, queries, keys))
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once in this pass for this mask: a bias that every layer adds alike."""
-        made, key = self.notes.made, (self.mask, key)
-        if key not in made:
-            made[key] = make()
-        return made[key]
+        """The value of `make`, computed once in this pass for this mask: a bias that every layer adds alike."""
+        values, key = self.notes.made, (self.mask, key)
+        if key not in values:
+            values[key] = make()
+        return values[key]
 
     def state(self, piece: nn.Module) -> State | None:
-        """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
+        """The state of `piece` from earlier decoding steps at this execution, or None where nothing is cached."""
         return None if self.cache is None else self.cache.states.setdefault((self.execution, piece), State())
 
     def extended(self, piece: nn.Module, **new: Tensor) -> Iterable[Tensor]:
-        """What a piece makes of these tokens, behind what it kept of earlier ones by the same names."""
+        """The tensors of these tokens behind those of earlier tokens, which the piece kept by the same names."""
         state = self.state(piece)
         return new.values() if state is None else [state.append(name, tensor) for name, tensor in new.items()]
 

@@ -201,12 +201,14 @@ def role(module: nn.Module, name: str) -> Role:
 
 
 def start(module: nn.Module, name: str) -> float:
-    """Where a module's own bias or gain starts: 0 or 1, unless `constants` of the module names another number."""
+    """The initial value of a module's own bias or gain: 0 or 1, unless `constants` of the module names another
+    number.
+    """
     return getattr(module, "constants", {}).get(name, 0.0 if role(module, name) == "bias" else 1.0)
 
 
 def map_of(piece: nn.Module, wanted: Role) -> tuple[str, nn.Linear | None]:
     """The one linear map of a piece itself that has this role, and its name; None where there is not one."""
     linear = [(name, child) for name, child in piece.named_children() if isinstance(child, nn.Linear)]
-    found = [(name, child) for name, child in linear if role(child, "weight") == wanted]
-    return found[0] if len(found) == 1 else ("", None)
+    matching = [(name, child) for name, child in linear if role(child, "weight") == wanted]
+    return matching[0] if len(matching) == 1 else ("", None)

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, FLOPs and memory, counted on the meta device, so that 175B parameters take no memory.
+"""The cost of a model: parameters, FLOPs and memory, counted on the meta device: 175B parameters take no memory.
 
 FLOPs are those of the matrix products that run (two for a multiply and add), forward and backward, as
 `torch.utils.flop_counter` sees them: attention counts the full square that its kernel computes, look-ups count nothing.
@@ -77,15 +77,15 @@ class Cost:
         same at every length, and of products between tokens (q·k and the average of the values); and the fraction of
         all that the mixers and these products are.
         """
-        slots, every = ("mixer", "cross"), max(1, self.flops_forward)
+        slots, total = ("mixer", "cross"), max(1, self.flops_forward)
         mixers = sum(self.flops_forward_by_slot[slot] for slot in slots)
         between = sum(self.flops_between_tokens.get(slot, 0) for slot in slots)
         return {
             "projections_flops_per_token": (mixers - between) / self.tokens,
             "between_tokens_flops_per_token": between / self.tokens,
-            "share_of_flops": mixers / every,
-            "projections_share_of_flops": (mixers - between) / every,
-            "between_tokens_share_of_flops": between / every,
+            "share_of_flops": mixers / total,
+            "projections_share_of_flops": (mixers - between) / total,
+            "between_tokens_share_of_flops": between / total,
         }
 
     @property
@@ -194,8 +194,8 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
     ways: dict[str, set[str]] = {device: set() for device in TRAINING_ON}
 
     def attends(setting: Setting, context: Context, dropout: float) -> None:
-        for device, own in TRAINING_ON.items():
-            ways[device].add(choose(setting._replace(device=device, **own), context, dropout))
+        for device, training in TRAINING_ON.items():
+            ways[device].add(choose(setting._replace(device=device, **training), context, dropout))
 
     for tower in model.towers.values():
         tower.attends = attends
@@ -226,7 +226,7 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         shape=list(model.towers.values())[-1].shape,
         flops_recomputed=again,
         flops_between_tokens=run.between_tokens,
-        attention_by={device: tuple(sorted(own)) for device, own in ways.items()},
+        attention_by={device: tuple(sorted(names)) for device, names in ways.items()},
     )
 
 

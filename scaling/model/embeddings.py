@@ -362,11 +362,11 @@ class Factorized(_Embedding):
     """
 
     def __init__(self, shape: Shape, *, rank: PositiveFloat = 128, **common: Any):
-        own = counted("rank", rank, shape.width, shape.width)
-        if own == shape.width:
-            what = f"expected less than the width {own}"
+        inner = counted("rank", rank, shape.width, shape.width)
+        if inner == shape.width:
+            what = f"expected less than the width {inner}"
             raise ScalingError(what, key="rank", value=rank, fix="take Token for a full table")
-        super().__init__(shape, None, Rows([0, shape.vocabulary], [own], shape.width, "input"), **common)
+        super().__init__(shape, None, Rows([0, shape.vocabulary], [inner], shape.width, "input"), **common)
 
 
 class Projected(_Embedding):
@@ -378,12 +378,12 @@ class Projected(_Embedding):
     """
 
     def __init__(self, shape: Shape, *, width: Width = 128, **common: Any):
-        own = shape.fraction("width", width)
-        if own == shape.width:
+        inner = shape.fraction("width", width)
+        if inner == shape.width:
             what = "expected another width than the stream's"
             raise ScalingError(what, key="width", value=width, fix="take Token for a full table")
-        super().__init__(replace(shape, width=own), drawn(shape.vocabulary, own), **common)
-        self.projection = declare(nn.Linear(own, shape.width), weight="input")
+        super().__init__(replace(shape, width=inner), drawn(shape.vocabulary, inner), **common)
+        self.projection = declare(nn.Linear(inner, shape.width), weight="input")
 
     def forward(
         self, tokens: Int[Tensor, "b t"], context: Context, segments: Int[Tensor, "b t"] | None = None

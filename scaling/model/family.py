@@ -28,7 +28,7 @@ from scaling.model.watch import watch
 
 @dataclass
 class Output:
-    """What a forward pass returns: the last hidden vectors, the auxiliary losses of the pieces by name, the document of
+    """The result of a forward pass: the last hidden vectors, auxiliary losses of the pieces by name, the document of
     each vector, where it is known, and what a decoder reads of an encoder: one tensor for all its layers, or one each.
     """
 
@@ -39,7 +39,7 @@ class Output:
 
     @property
     def places(self) -> Places:
-        """Where the vectors are, for those who read them."""
+        """The positions of the vectors, for those who read them."""
         return Places(torch.arange(self.hidden.shape[1], device=self.hidden.device)[None], self.documents)
 
     def select(self, rows: Tensor) -> Output:
@@ -116,7 +116,7 @@ class Family(nn.Module, ABC):
         """Hidden vectors of the tokens that predict."""
 
     def encode(self, batch: Batch) -> Output | None:
-        """What is read once before anything is written: the encoder's output, where there is one."""
+        """The part that is computed once before generation: the encoder's output, where there is one."""
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """Hidden vectors of the tokens, given what `encode` returned."""
@@ -138,7 +138,7 @@ class Family(nn.Module, ABC):
         return {"tokens": (self.head, None)}
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        """What training minimises."""
+        """The loss that training minimises."""
         output = self(batch)
         means = {
             name: losses_of(head, output, batch, smoothing, weights).sum() / counted(head, batch).clamp(min=1)
@@ -147,7 +147,7 @@ class Family(nn.Module, ABC):
         return Loss(means.pop("tokens"), {**output.auxiliary, **means})
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """How many terms each mean of `loss` has, by which the means of parts make that of the whole: a head's by its
+        """The number of terms of each mean of `loss`, by which the means of parts make the total mean: a head's by its
         name, and `rows`, over which the pieces take theirs.
         """
         rows = torch.tensor(batch.rows, device=batch.tokens.device)
@@ -160,7 +160,7 @@ class Family(nn.Module, ABC):
 
 
 def vectors(head: Head, output: Output, batch: Batch) -> Tensor:
-    """What a head is given of a pass: a vector for each token, or for each of `batch.reads`, the first token's where
+    """The vectors that a head reads: one for each token, or for each of `batch.reads`, the first token's where
     that is None; 0 where nothing is read.
     """
     if head.reads != "text":
@@ -181,7 +181,7 @@ def absent(head: Head, output: Output, batch: Batch) -> dict[str, Any]:
 
 
 def predict(head: Head, output: Output, batch: Batch) -> Tensor:
-    """What a head makes of a pass."""
+    """The prediction of a head."""
     return head(vectors(head, output, batch), **absent(head, output, batch))
 
 
@@ -195,12 +195,12 @@ def losses_of(
 
 
 def counted(head: Head, batch: Batch) -> Tensor:
-    """How many targets of a head bear a loss."""
+    """The number of targets of a head that bear a loss."""
     return (targets_of(head, batch) != IGNORE).sum()
 
 
 def targets_of(head: Head, batch: Batch, name: str = "") -> Tensor:
-    """What of a batch a head learns: its own target, or the one of that name."""
+    """The targets of a head in a batch: its own, or those of a name."""
     targets = getattr(batch, name or head.target)
     if targets is None:
         kind, fix = type(head).__name__, "choose another objective or another head"

@@ -70,8 +70,8 @@ class _CrossEntropy(torch.autograd.Function):
         for start in range(0, len(targets), max(1, step)):
             rows = slice(start, start + step)
             logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
-            own = None if gradient is None else gradient[rows]
-            operations.cross_entropy(logits, targets[rows], losses[rows], own, smoothing)
+            own_rows = None if gradient is None else gradient[rows]
+            operations.cross_entropy(logits, targets[rows], losses[rows], own_rows, smoothing)
         ctx.save_for_backward(targets, gradient, *tensors)
         return losses.masked_fill_(targets == IGNORE, 0)
 
@@ -84,8 +84,8 @@ class _CrossEntropy(torch.autograd.Function):
         *_, needs_bias = ctx.needs_input_grad[:4]
         gradients: list[Tensor | None] = [None, None, None, gradient.T @ upstream[:, 0] if needs_bias else None]
         needs, hiddens, weights = ctx.needs_input_grad[4:], tensors[::2], tensors[1::2]
-        own = gradient.split([len(weight) for weight in weights], -1)
-        for part, hidden, weight, needs_hidden, needs_weight in zip(own, hiddens, weights, needs[::2], needs[1::2]):
+        parts = gradient.split([len(weight) for weight in weights], -1)
+        for part, hidden, weight, needs_hidden, needs_weight in zip(parts, hiddens, weights, needs[::2], needs[1::2]):
             gradients.append((part @ weight).mul_(upstream) if needs_hidden else None)
             gradients.append(part.T @ (hidden * upstream) if needs_weight else None)
         return tuple(gradients)
@@ -152,13 +152,13 @@ class Linear(nn.Module, Head):
         return cross_entropy(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
 
     def parts(self, hidden: Float[Tensor, "*n w"]) -> Parts:
-        """What is multiplied for the logits."""
+        """The two factors of the logits."""
         if self.rows is None:
             return [(hidden, self.weight)]
         return [self.rows.part(c, hidden) for c in range(len(self.rows.tables))]
 
     def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
-        """What meets the vectors of the vocabulary."""
+        """The hidden vectors that are multiplied with those of the vocabulary."""
         return hidden if self.scale is None else hidden * self.scale
 
 
@@ -171,10 +171,10 @@ class Transform(Linear):
     def __init__(
         self, shape: Shape, *, activation: Recipe, norm: Recipe, bias: bool = True, width: Width | None = None
     ):
-        own = shape.width if width is None else shape.fraction("width", width)
-        super().__init__(replace(shape, width=own), bias=bias)
-        self.dense = nn.Linear(shape.width, own)
-        self.activation, self.norm = activation(), norm(own)
+        inner = shape.width if width is None else shape.fraction("width", width)
+        super().__init__(replace(shape, width=inner), bias=bias)
+        self.dense = nn.Linear(shape.width, inner)
+        self.activation, self.norm = activation(), norm(inner)
 
     def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
         return self.norm(self.activation(self.dense(hidden)))

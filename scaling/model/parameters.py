@@ -112,8 +112,8 @@ def parameters(model: Family) -> list[Parameter]:
         shape = towers.get(prefix.split(".")[0], last).shape
         sizes = shape.width, shape.layers, shape.head_width
         for name, parameter in module.named_parameters(recurse=False):
-            own, start = role(module, name), starts.get(parameter, 1.0)
-            spec = ParameterSpec(f"{prefix}.{name}", tuple(parameter.shape), own, slot, *sizes, start)
+            parameter_role, start = role(module, name), starts.get(parameter, 1.0)
+            spec = ParameterSpec(f"{prefix}.{name}", tuple(parameter.shape), parameter_role, slot, *sizes, start)
             spec = replace(spec, start=head_start) if spec.predicts else spec
             specified.setdefault(parameter, Parameter(spec, parameter))
     return list(specified.values())
@@ -128,8 +128,8 @@ def _starts(towers: Iterable[Tower]) -> Iterator[tuple[nn.Parameter, float]]:
             [piece for piece in block.modules() if isinstance(piece, Residual) and piece.rescales]
             for block in tower.stack.blocks
         ]
-        own = list(chain(*of_blocks))
-        branches += len(own) * tower.stack.executions / max(1, sum(map(bool, of_blocks)))
-        asking += own
+        names = list(chain(*of_blocks))
+        branches += len(names) * tower.stack.executions / max(1, sum(map(bool, of_blocks)))
+        asking += names
     for residual in asking:
         yield from residual.starts(round(branches))

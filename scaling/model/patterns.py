@@ -146,8 +146,8 @@ class RandomBlocks(_Around):
         if inner is not None and inner.block not in (None, size):
             what = f"the pattern inside has blocks of {inner.block} tokens"
             raise ScalingError(what, key="size", value=size, fix="give both the same size")
-        apart = inner is None or inner.step > 1 or inner.drawn is not None
-        self.layout = None if inner is None or apart else replace(inner, block=size, drawn=self.drawn)
+        is_sparse = inner is None or inner.step > 1 or inner.drawn is not None
+        self.layout = None if inner is None or is_sparse else replace(inner, block=size, drawn=self.drawn)
 
     def drawn(self, block: Tensor) -> Tensor:
         """The blocks that each block sees besides [… r]; −1: none, where too few are left."""
@@ -164,8 +164,8 @@ class RandomBlocks(_Around):
         return torch.where(high > low, chosen, -1)
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
-        own, other = q.positions // self.size, (k.positions // self.size)[:, None, :]
-        far = [self._drawn(own, part)[:, :, None] == other for part in range(self.blocks)]
+        query_block, other = q.positions // self.size, (k.positions // self.size)[:, None, :]
+        far = [self._drawn(query_block, part)[:, :, None] == other for part in range(self.blocks)]
         return self.widened(reduce(or_, far), q, k)
 
 

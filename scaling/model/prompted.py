@@ -27,8 +27,8 @@ def prompted(
     if lengthened is not None:
         places, source, _ = lengthened
         keys = places if cache is None else cache.then(places)
-        every = torch.cat([x, prompt(x), x.new_zeros(len(x), 1, x.shape[-1])], 1)
-        x, context = _taken(every, source), replace(context, mask=Mask(tower.pattern, places, keys))
+        extended = torch.cat([x, prompt(x), x.new_zeros(len(x), 1, x.shape[-1])], 1)
+        x, context = _taken(extended, source), replace(context, mask=Mask(tower.pattern, places, keys))
     hidden = tower.stack(x, context)
     if cache is not None:
         cache.virtual += hidden.shape[1] - tokens.shape[1]
@@ -52,21 +52,21 @@ def _lengthened(places: Places, length: int, past: Places | None) -> tuple[Place
     if documents is None or documents.is_meta:  # the meta device has no values: a document a row
         if past is not None:
             return None
-        begins, most, documents = (index == 0).expand(len(places.positions), -1), 1, None
+        begins, longest, documents = (index == 0).expand(len(places.positions), -1), 1, None
     else:
-        known = None if past is None else past.documents
-        before = torch.zeros_like(documents[:, :1]) if known is None else known[:, -1:]
+        earlier = None if past is None else past.documents
+        before = torch.zeros_like(documents[:, :1]) if earlier is None else earlier[:, -1:]
         begins = (documents > 0) & (documents != torch.cat([before, documents[:, :-1]], 1))
-        least, most = map(int, begins.sum(1).aminmax())
-        if not most:
+        least, longest = map(int, begins.sum(1).aminmax())
+        if not longest:
             return None
-        if past is not None and least != most:
+        if past is not None and least != longest:
             what = "documents begin in some rows where they go on in others"
             raise ScalingError(what, key="documents", fix="read the rows at once")
     # Rows with fewer documents are filled on the left, so that a row's last token stays its last.
     begun = begins.cumsum(1)
-    place = index + length * (begun + most - begun[:, -1:])
-    new = torch.arange(t + length * most, device=index.device).expand(len(begins), -1).contiguous()
+    place = index + length * (begun + longest - begun[:, -1:])
+    new = torch.arange(t + length * longest, device=index.device).expand(len(begins), -1).contiguous()
     owner = torch.searchsorted(place, new)  # the next token of the text, before which virtual ones may stand
     gap = place.gather(1, owner) - new
     is_virtual = (gap > 0) & (gap <= length) & begins.gather(1, owner)

@@ -24,11 +24,11 @@ class Rows(nn.Module):
     def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int, projection: Role):
         super().__init__()
         self.bounds, self.tables, self.ups = tuple(bounds), nn.ParameterList(), nn.ModuleDict()
-        for c, ((start, stop), own) in enumerate(zip(pairwise(bounds), widths, strict=True)):
+        for c, ((start, stop), cluster_width) in enumerate(zip(pairwise(bounds), widths, strict=True)):
             role: dict[str, Any] = {str(c): "table"}
-            declare(self.tables.append(drawn(stop - start, own)), **role)
-            if own != width:
-                self.ups[str(c)] = declare(nn.Linear(own, width, bias=False), weight=projection)
+            declare(self.tables.append(drawn(stop - start, cluster_width)), **role)
+            if cluster_width != width:
+                self.ups[str(c)] = declare(nn.Linear(cluster_width, width, bias=False), weight=projection)
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:
@@ -63,4 +63,4 @@ def widths_of(widths: Sequence[float], bounds: Sequence[int], width: int) -> lis
     """The width of each cluster; 1 is a fraction too, all of the stream's."""
     if len(widths) != len(bounds) - 1:
         raise ScalingError(f"expected {len(bounds) - 1} widths, one a cluster", key="widths", value=list(widths))
-    return [width if own == 1 else counted("widths", own, width, width) for own in widths]
+    return [width if fraction == 1 else counted("widths", fraction, width, width) for fraction in widths]

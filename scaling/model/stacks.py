@@ -196,8 +196,8 @@ class _Pooling:
         documents = places.documents
         if documents is None:
             index = torch.arange(length, device=places.positions.device)[None]
-            first, among = index[:, ::2], places.map(lambda part: part[:, ::2])
-            return _Pooling(places, among, first, (first + 1).clamp(max=length - 1), index // 2)
+            first, pair_places = index[:, ::2], places.map(lambda part: part[:, ::2])
+            return _Pooling(places, pair_places, first, (first + 1).clamp(max=length - 1), index // 2)
         opens = (within(documents) % 2 == 0) & (documents > 0)
         count = opens.sum(1, keepdim=True)
         slots = max(1, int(count.max()))
@@ -207,11 +207,11 @@ class _Pooling:
         order = pad((~opens).long().argsort(dim=1, stable=True), (0, 1))[:, :slots]
         real = torch.arange(slots, device=documents.device) < count
         first = order.where(real, 0)
-        following, own = (first + 1).clamp(max=length - 1), documents.gather(1, first)
-        last = torch.where(documents.gather(1, following) == own, following, first)
-        among = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
-        among = replace(among, documents=own.where(real, 0))
-        return _Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
+        following, pair_documents = (first + 1).clamp(max=length - 1), documents.gather(1, first)
+        last = torch.where(documents.gather(1, following) == pair_documents, following, first)
+        pair_places = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
+        pair_places = replace(pair_places, documents=pair_documents.where(real, 0))
+        return _Pooling(places, pair_places, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
     def __call__(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b s w"]:
         """The mean of each window."""
@@ -322,7 +322,7 @@ class _Opening(nn.Module, Block):
 
 
 class _Pondered(NamedTuple):
-    """What each position has come to until some step."""
+    """The state of each position after some steps."""
 
     mean: Float[Tensor, "b t w"]  # Σ p_n h_n
     spent: Float[Tensor, "b t"]  # Σ p_n

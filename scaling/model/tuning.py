@@ -141,18 +141,18 @@ class _Update(Added):
         return torch.add(y, F.linear(F.linear(x, self.down), self.up), alpha=self.scale)
 
     def matrix(self) -> Tensor:
-        """What it adds to its map's matrix."""
+        """The matrix that is added to the map's."""
         return self.scale * (self.up @ self.down)
 
 
 def targeted(model: nn.Module, targets: list[str]) -> list[Map]:
     """The maps that some target names; each target must name one."""
-    every = maps(model)
+    linear_maps = maps(model)
     if not targets:
         raise ScalingError("expected the names of maps", key="targets", value=targets, fix="write [query, value]")
     for target in targets:
-        if not any(_names(target, linear) for linear in every):
-            fix = nearest(target, sorted({word for linear in every for word in (linear.last, linear.slot)}))
+        if not any(_names(target, linear) for linear in linear_maps):
+            fix = nearest(target, sorted({word for linear in linear_maps for word in (linear.last, linear.slot)}))
             raise ScalingError("no linear map has such a name", key="targets", value=target, fix=fix)
         for piece, slot in pieces(model).items():
             # Experts keep their matrices side by side in one tensor: a slot would miss them.
@@ -161,7 +161,7 @@ def targeted(model: nn.Module, targets: list[str]) -> list[Map]:
                 what = f"{type(piece).__name__} has matrices that are no linear maps"
                 fix = "name its maps (gate, query), or take Adapters"
                 raise ScalingError(what, key="targets", value=target, fix=fix)
-    return [linear for linear in every if any(_names(target, linear) for target in targets)]
+    return [linear for linear in linear_maps if any(_names(target, linear) for target in targets)]
 
 
 def _names(target: str, linear: Map) -> bool:
@@ -277,7 +277,7 @@ class _Gain(Added):
 
 
 class BitFit(Tuning):
-    """Of all that is there only the biases are trained. (Ben Zaken et al. 2022)
+    """Only the biases are trained. (Ben Zaken et al. 2022)
 
     It adds nothing. The biases are those of maps and norms, and the shifts that other pieces add alike: what is
     declared a bias.

@@ -178,9 +178,9 @@ def _share(encoder: Any, decoder: Any) -> None:
     """Give the decoder's stack every parameter of the encoder's, under the same name, as T5's graphs did (Raffel et
     al. 2019).
     """
-    own = dict(decoder.named_parameters())
+    decoder_parameters = dict(decoder.named_parameters())
     for name, parameter in encoder.named_parameters():
-        if name not in own or own[name].shape != parameter.shape:
+        if name not in decoder_parameters or decoder_parameters[name].shape != parameter.shape:
             what = f"the decoder's stack has no {name} of the encoder's shape"
             fix = "let both have the same layers and pieces, but for cross-attention"
             raise ScalingError(what, key="share", value="stacks", fix=fix)

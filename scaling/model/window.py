@@ -62,9 +62,9 @@ def _neighbourhood(
 
 def _visible(context: Context, back: int, ahead: int) -> Tensor | None:
     q, k = context.places, context.keys
-    length, every, device = q.positions.shape[1], k.positions.shape[1], q.positions.device
+    length, key_count, device = q.positions.shape[1], k.positions.shape[1], q.positions.device
     offsets = torch.arange(-back, ahead + 1, device=device)
-    band = (torch.arange(every - length, every, device=device)[:, None] + offsets).clamp(0, every - 1)
+    band = (torch.arange(key_count - length, key_count, device=device)[:, None] + offsets).clamp(0, key_count - 1)
     rows = max(len(part) for part in (q.positions, q.documents, q.prefix) if part is not None)
 
     def of_rows(prefix: Tensor) -> Tensor:

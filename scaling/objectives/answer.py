@@ -144,13 +144,13 @@ class Answer(Objective):
         return replace(batch, **{k: v[:, :width].contiguous() for k, v in vars(batch).items() if k in cuts})
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
-        """What the logits of a head predict of each example, as the task's metric takes it: the best over all windows
+        """The prediction of a head's logits for each example, as the task's metric takes it: the best over all windows
         of a document. `outputs` are the logits of batches of `source`.
         """
         return self._kind(source).predictions(outputs, source)
 
     def parsed(self, text: str, source: Examples, index: int) -> Any:
-        """What a model has written of an example, as the metric takes it; None where it is no valid answer."""
+        """The answer that a model has written for an example, as the metric takes it; None where it is not valid."""
         return self._kind(source).of_text(text.strip(), source, index)
 
 
@@ -200,7 +200,7 @@ def cut(texts: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
 
 
 def starts(length: int, room: int, stride: int) -> list[int]:
-    """Where windows of `room` tokens begin that together cover a text."""
+    """The starts of windows of `room` tokens that together cover a text."""
     step = min(stride, room)
     return [*range(0, max(1, length - room + step), step)]
 
@@ -385,7 +385,9 @@ class Span(Kind):
         return Features(*np.array(rows, np.int64).T)
 
     def frame(self, line: Line, item: Encoded, start: int) -> Any:
-        """Its label is where the answer is in the window, or that there is none in it: where a head of a text reads."""
+        """The label is the place of the answer in the window, or states that there is none: where a head of a text
+        reads.
+        """
         question = item.parts[0][: self.objective.question]
         stop = start + self.reads - 3 - len(question)
         place = line.add([question, item.parts[1][start:stop]])

@@ -51,7 +51,7 @@ class Distil:
         return self.student(rows, keys)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the student's objective defines: its vocabulary, its rows, the predictions."""
+        """Take all else from the student's objective: its vocabulary, its rows, the predictions."""
         if name.startswith("__") or name == "student":
             raise AttributeError(name)
         return getattr(self.student, name)

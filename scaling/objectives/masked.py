@@ -160,7 +160,9 @@ class NextSentence(Masked):
 
 
 class Disguise:
-    """What a chosen token looks like: [MASK] by `masked`, another by `random`, itself otherwise; drawn once a start."""
+    """The appearance of a chosen token: [MASK] by `masked`, another by `random`, itself otherwise; drawn once a
+    start.
+    """
 
     def __init__(self, vocabulary: Vocabulary, masked: float, random: float):
         if min(masked, random) < 0 or masked + random > 1:
@@ -216,7 +218,7 @@ class SpanCorruption(Objective):
         self._sentinels = np.array([self.vocabulary[name] for name in names])
 
     def hidden(self, count: int) -> tuple[int, int]:
-        """How many of `count` tokens are hidden, and in how many runs at most."""
+        """The number of hidden tokens out of `count`, and the largest number of runs of them."""
         hidden = min(max(1, round(self.rate * count)), count - 1)
         if self.noise == "tokens":
             return hidden, min(hidden, count - hidden + 1)

@@ -1,4 +1,4 @@
-"""What every objective offers, and how it lays out source and target."""
+"""The contract of objectives, and the layouts of source and target."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Text:
 
 
 def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
-    """What is kept of each row, moved to the left of `width` columns."""
+    """The kept entries of each row, moved to the left of `width` columns."""
     counts = keep.sum(axis=1)
     packed = np.full((len(values), width), fill, values.dtype)
     packed[np.arange(width) < counts[:, None]] = values[keep]

@@ -36,9 +36,9 @@ def answer(findings: Findings) -> Answer:
     if "rows" in document and not document["not_identified"]:
         return Answer(sure, join(exponents(document["rows"]), " ", compared))
     names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
-    known = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
-    signs = [" with ", *[", "] * (len(known) - 2), " and "]
-    clauses = (part for sign, name in zip(signs, known) for part in (sign, _bounded(document, name)))
+    identified = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
+    signs = [" with ", *[", "] * (len(identified) - 2), " and "]
+    clauses = (part for sign, name in zip(signs, identified) for part in (sign, _bounded(document, name)))
     law = join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *clauses)
     law = join(law, _floor(document), ".")
     if not document["not_identified"]:
@@ -51,8 +51,8 @@ def answer(findings: Findings) -> Answer:
     best = join(
         " The best fit of ", formula(document["formula"]), " is drawn below, and its numbers should not be quoted."
     )
-    said = join(f"These runs do not identify the law: {doubt}.", best)
-    return Answer("not identified", said if compared is None else join(said, " ", compared))
+    sentence = join(f"These runs do not identify the law: {doubt}.", best)
+    return Answer("not identified", sentence if compared is None else join(sentence, " ", compared))
 
 
 def _floor(document: Mapping[str, Any]) -> Html | None:
@@ -139,7 +139,7 @@ def advantage(findings: Findings) -> Html | None:
     sizes = len({size for _, size in pairs})
     parts = []
     for name in dict.fromkeys(row for row, _ in pairs):
-        means = [f"{signed(fmean(own))} at N = {size:,}" for (row, size), own in pairs.items() if row == name]
+        means = [f"{signed(fmean(gains))} at N = {size:,}" for (row, size), gains in pairs.items() if row == name]
         parts.append(f"{name} {' and '.join(dict.fromkeys((means[0], means[-1])))}")
     ladder = "at one size" if sizes == 1 else f"over {sizes} sizes"
     return join(f"Loss relative to {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")

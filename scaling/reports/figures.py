@@ -37,8 +37,8 @@ def figures(findings: Findings, names: Iterable[str], runs: Mapping[str, str]) -
             # The caption without the definitions and the count, which the page states once.
             title = tag("b", f"{picture.title[:1].upper()}{picture.title[1:]}.")
             caption, is_wide = join(title, " ", formula(picture.sentences), files), len(picture.panels) > 1
-            drawn = plot(picture, name, runs)
-            shown.append(Figure(drawn, caption, f"{name}.png", picture.title, name in wide or is_wide))
+            figure = plot(picture, name, runs)
+            shown.append(Figure(figure, caption, f"{name}.png", picture.title, name in wide or is_wide))
     return shown
 
 

@@ -77,8 +77,8 @@ def _html(block: Block) -> Html:
         case Code(text):
             return tag("pre", tag("code", text))
         case Figure():
-            drawn = tag("div", block.svg, class_="plot")
-            return tag("figure", drawn, tag("figcaption", block.caption), class_="wide" if block.wide else None)
+            plot = tag("div", block.svg, class_="plot")
+            return tag("figure", plot, tag("figcaption", block.caption), class_="wide" if block.wide else None)
         case _:
             return tag("p", block)
 
@@ -118,8 +118,8 @@ LOWERED = re.compile(r"_([A-Za-z0-9*]+)")
 
 def symbol(name: str) -> Html:
     """A parameter's name as the papers write it; one of a variant, `alpha[GEGLU]`, with the variant after it."""
-    if own := OF_A_VARIANT.fullmatch(name):
-        return join(symbol(own[1]), f" of {own[2]}")
+    if variant := OF_A_VARIANT.fullmatch(name):
+        return join(symbol(variant[1]), f" of {variant[2]}")
     stem, _, index = name.partition("_")
     return join(GREEK.get(stem, stem), tag("sub", GREEK.get(index, index)) if index else None)
 
@@ -180,8 +180,8 @@ def shell(title: str, body: Html, style: str, script: str = "") -> str:
         tag("title", title),
         tag("style", Html(style)),
     )
-    whole = tag("html", head, tag("body", body, tag("script", Html(script)) if script else None), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    page = tag("html", head, tag("body", body, tag("script", Html(script)) if script else None), lang="en")
+    return f"<!doctype html>\n{page}\n"
 
 
 def _hash(text: str) -> str:

@@ -44,15 +44,15 @@ class Record:
 
 
 def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
-    """What the results and attempts of a study's runs and trunks state."""
+    """The record of a study, from the results and attempts of its runs and trunks."""
     results = {run.run: result for run in plan.runs if (result := ledger.result(run.run)) is not None}
     attempts = {run: ledger.attempts(run) for run in (*(run.run for run in plan.runs), *plan.trunks)}
     worked = [each for records in attempts.values() for each in spans(records)]
     trunks = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
     flops = sum(run.flops for run in plan.runs if run.run in results) + sum(trunk.flops for trunk in trunks)
     # A result has the FLOPs of its run from the first step on; one that diverged has no such figure.
-    apart = sum(result.get("C", {}).get("exact", 0.0) for result in results.values())
-    saved = f"; separate runs would have taken {scientific(apart)}" if trunks and apart > flops else ""
+    alone = sum(result.get("C", {}).get("exact", 0.0) for result in results.values())
+    saved = f"; separate runs would have taken {scientific(alone)}" if trunks and alone > flops else ""
     seconds = sum((end - begin).total_seconds() for begin, end in worked)
     elapsed = (max(end for _, end in worked) - min(begin for begin, _ in worked)).total_seconds() if worked else 0.0
     tried = [attempt for run in plan.runs for attempt in attempts[run.run]]
@@ -118,13 +118,13 @@ WHY = {
 
 
 def chosen(decisions: Sequence[Decision]) -> list[Block]:
-    """How each run was chosen; nothing where the study is not adaptive."""
+    """The decisions of an adaptive study, as a sentence and a table; empty where the study is not adaptive."""
     caption = "Each decision in its order: half the width of the 95% interval, before the run and as expected after it."
     return [sentence(decisions), Table(caption, HEADS, list(map(_row, decisions)), (0, 1))] if decisions else []
 
 
 def sentence(decisions: Sequence[Decision]) -> str:
-    """How far the goal is."""
+    """A sentence on the goal, the runs so far, and the width that they give."""
     last, count = decisions[-1], sum("run" in decision for decision in decisions)
     spent = f"{plural(count, 'run')} for {last['spent']:.3g} of {last['budget']:.3g} FLOPs"
     state = WHY.get(last.get("concluded", ""), "it goes on")
@@ -134,9 +134,9 @@ def sentence(decisions: Sequence[Decision]) -> str:
 
 def _row(decision: Decision) -> list[str]:
     goal, spent = decision["goal"], scientific(decision["spent"])
-    known = str(len(decision["known"])), _width(decision["half_width"], goal)
+    runs_before = str(len(decision["known"])), _width(decision["half_width"], goal)
     if "run" not in decision:
-        return ["none", WHY[decision["concluded"]], *known, "", "", spent]
+        return ["none", WHY[decision["concluded"]], *runs_before, "", "", spent]
     why = "spread over the columns for little cost: no law is known yet"
     if decision["reason"] != "spread":
         weights = ", ".join(f"{law['law']} {law['weight']:.2f}" for law in decision["laws"])
@@ -144,7 +144,7 @@ def _row(decision: Decision) -> list[str]:
         laws = f"; laws: {weights}" if len(decision["laws"]) > 1 else ""
         why = f"narrows it most per FLOP{''.join(others)}{laws}"
     expected = _width(decision["expected_half_width"], goal)
-    return [decision["name"], why, *known, expected, scientific(decision["flops"]), spent]
+    return [decision["name"], why, *runs_before, expected, scientific(decision["flops"]), spent]
 
 
 def _width(half_width: float | None, goal: str) -> str:

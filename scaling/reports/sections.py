@@ -45,7 +45,7 @@ class Section:
 def sections(findings: Findings, record: Record, store: PurePosixPath | None = STORE) -> list[Section]:
     """The sections that have something to show. Without a `store` the runs lead to no settings."""
     document = findings.document
-    every = [
+    all_sections = [
         Section("law", "The law", law(findings, document) if document else []),
         Section("test", "The test", test(findings, document) if document and document["held_out"] else []),
         Section("tasks", "The tasks", [block for scores in findings.tasks for block in task(findings, scores)]),
@@ -56,7 +56,7 @@ def sections(findings: Findings, record: Record, store: PurePosixPath | None = S
         Section("horizon", "Ten and a hundred times further", farther(findings, document) if document else []),
         Section("made", "How it was made", made(findings, record)),
     ]
-    return [section for section in every if section.blocks]
+    return [section for section in all_sections if section.blocks]
 
 
 def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list[str]]]:
@@ -70,8 +70,8 @@ def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list
         yield "Irreducible loss", NOT_IDENTIFIED, [reason, tried(document)]
     elif interval is not None:
         figure = significant(interval["estimate"], interval["low"], interval["high"])
-        known = [] if entropy is None else [f"the known entropy is {entropy['known']:.4f}"]
-        yield "Irreducible loss", figure, [f"nats per token, {interval['level']:.0%} {ends(interval)}", *known]
+        entropy_text = [] if entropy is None else [f"the known entropy is {entropy['known']:.4f}"]
+        yield "Irreducible loss", figure, [f"nats per token, {interval['level']:.0%} {ends(interval)}", *entropy_text]
     if tested := document.get("held_out"):
         covered = coverage(tested)
         remarks = ([f"largest of {tested['n']} runs"] if tested["n"] > 1 else []) + ([covered] if covered else [])
@@ -106,9 +106,9 @@ def law(findings: Findings, document: Document) -> list[Block]:
         f" ({document['citation']}), fitted to {document['n']} of {planned}: {counts(findings)}.",
     )
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
-    drawn = figures(findings, of_law(findings), names(findings))
+    pictures = figures(findings, of_law(findings), names(findings))
     tables = [fitted(document), compared(document), predictions(document), optima(document)]
-    return _present(stated, f"{counted}." if counted else None, *drawn[:1], *tables, *drawn[1:])
+    return _present(stated, f"{counted}." if counted else None, *pictures[:1], *tables, *pictures[1:])
 
 
 def _present(*blocks: Block | None) -> list[Block]:
@@ -200,21 +200,21 @@ def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Tab
     """Every planned run."""
     cells = []
     for row in findings.rows:
-        run, own = row["run"], record.runs[row["run"]]
+        run, entry = row["run"], record.runs[row["run"]]
         loss = row["loss"] if row["status"] == "finished" else None
         expected = None if loss is None else findings.predicted_loss(row)
         cells.append(
             [
                 row["name"] if store is None else tag("a", row["name"], href=str(store / run / "spec.json")),
-                own["state"] or "",
+                entry["state"] or "",
                 *(short(row[name]) for name in ("N", "D")),
                 scientific(row["C"]),
                 "" if loss is None else f"{loss:.4f}",
                 "" if loss is None or expected is None else signed(loss / expected - 1),
                 f"{row['lr']:g}",
                 str(row["seed"]),
-                own["time"] or "",
-                tag("a", "open", href=own["address"]) if (own["address"] or "").startswith("http") else "",
+                entry["time"] or "",
+                tag("a", "open", href=entry["address"]) if (entry["address"] or "").startswith("http") else "",
             ]
         )
     heads = ["run", "state", "N", "D", "C (FLOPs)", "loss", "off the law", "lr", "seed", "time", "W&B"]
@@ -269,7 +269,7 @@ def rungs(tuned: Document) -> list[Block]:
 
 
 def made(findings: Findings, record: Record) -> list[Block]:
-    """What the study took, on what, with which versions, and the words that repeat it."""
+    """The circumstances of a study's runs, the command that repeats it, and its question."""
     repeat = "This command trains what is missing and comes to the same points; with all runs done it only fits."
     return [
         Pairs(dict(sorted(record.circumstances.items()))),

@@ -20,8 +20,8 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
     name, config, folder = plan.question.name, plan.runs[0].experiment.config, ledger.study_folder(plan.question.name)
     about = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
     runs = sha256(" ".join(run.run for run in plan.runs).encode()).hexdigest()
-    how: Any = mode(config)
-    if how == "disabled":
+    mode_name: Any = mode(config)
+    if mode_name == "disabled":
         return
 
     def show() -> None:
@@ -35,9 +35,9 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
             id=f"study-{runs[:16]}",
             job_type="study",
             config=about,
-            mode=how,
+            mode=mode_name,
             dir=str(folder / "wandb"),
-            resume="allow" if how == "online" else None,
+            resume="allow" if mode_name == "online" else None,
             settings=settings(),
         )
         run.summary.update(headline(findings))

@@ -22,7 +22,7 @@ from scaling.reports.figures import figures, of_law
 from scaling.reports.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.reports.provenance import Record, record, setup, study_yaml
 from scaling.reports.sections import STORE, counts, names, sections, summary
-from scaling.studies.findings import FIGURES, FIT, Findings, Tell, find, nothing, read_fit
+from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit
 from scaling.studies.plan import newest
 from scaling.studies.points import rows
 from scaling.studies.question import read
@@ -34,29 +34,29 @@ LOCK = "report.lock"
 PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
-def write(ledger: Ledger, plan: Plan, tell: Tell = nothing, kept: Path | None = None) -> tuple[Findings, Path]:
-    """The results of the finished runs of a study, and its page; `tell` is given each step that takes time. With a
+def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path | None = None) -> tuple[Findings, Path]:
+    """The results of the finished runs of a study, and its page; `announce` is given each step that takes time. With a
     folder `kept` the report is copied there, and the page is that of the copy.
 
     Two commands report a study one after the other, each from what the ledger holds by then.
     """
     folder = ledger.study_folder(plan.question.name)
-    with _locked(folder / LOCK, tell):
+    with _locked(folder / LOCK, announce):
         plan = newest(ledger, plan)
         if any(ledger.result(run.run) is not None for run in plan.runs):
-            tell(f"read {plural(len(plan.runs), 'run')}")
+            announce(f"read {plural(len(plan.runs), 'run')}")
         table = rows(ledger, plan)
         finished = [row["run"] for row in table if row["status"] == "finished"]
         answers = setup([ledger.spec(run) for run in finished], [ledger.result(run) for run in finished])
-        findings = find(plan.question, table, folder / "report", answers, tell)
-        tell("write the page")
-        known, written = record(findings, ledger, plan), folder / "report" / PAGE
-        atomic.write(written, page(findings, known))
-        return findings, written if kept is None else keep(findings, known, written.parent, kept) / PAGE
+        findings = find(plan.question, table, folder / "report", answers, announce)
+        announce("write the page")
+        facts, written = record(findings, ledger, plan), folder / "report" / PAGE
+        atomic.write(written, page(findings, facts))
+        return findings, written if kept is None else keep(findings, facts, written.parent, kept) / PAGE
 
 
 @contextmanager
-def _locked(path: Path, tell: Tell) -> Iterator[None]:
+def _locked(path: Path, announce: Announce) -> Iterator[None]:
     """Hold the lock of a file, which the system frees when its process ends; where a file system has none, nothing."""
     with disk(f"cannot write {path.name}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def _locked(path: Path, tell: Tell) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("wait for another report of this study")
+            announce("wait for another report of this study")
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:
             pass
@@ -91,16 +91,18 @@ def is_kept(folder: Path) -> bool:
     return all((folder / name).is_file() for name in (PAGE, POINTS, RECORD, f"{folder.name}.yaml"))
 
 
-def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
+def fit_again(folder: Path, announce: Announce = nothing) -> tuple[Findings, Path]:
     """A kept report with its law fitted again to the points it keeps. What only the ledger knew is in record.json."""
     points, rows = folder / POINTS, None
     try:
-        kept = atomic.read_json(folder / RECORD)
-        digest = kept.pop("points")
-        known = Record(**kept)
+        stored = atomic.read_json(folder / RECORD)
+        digest = stored.pop("points")
+        facts = Record(**stored)
         if digest == _hash(points):
             rows = [{name: _value(name, text) for name, text in row.items()} for row in csv_rows(points.read_text())]
-            _ = [(own["state"], own["time"], own["address"]) for own in (known.runs[row["run"]] for row in rows)]
+            _ = [
+                (entry["state"], entry["time"], entry["address"]) for entry in (facts.runs[row["run"]] for row in rows)
+            ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fix = "keep the report of its ledger again"
         raise ScalingError(f"the record is damaged: {error}", file=folder / RECORD, fix=fix) from None
@@ -108,8 +110,8 @@ def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
         fix = "put the file back as it was kept, or keep the report of its ledger again"
         raise ScalingError("these are not the points of the kept report", file=points, fix=fix)
     question, before = read(str(folder / f"{folder.name}.yaml")), read_fit(folder / FIT) or {}
-    findings = find(question, rows, folder, before.get("setup"), tell)
-    _write_copy(findings, known, folder)
+    findings = find(question, rows, folder, before.get("setup"), announce)
+    _write_copy(findings, facts, folder)
     return findings, folder / PAGE
 
 

@@ -97,15 +97,15 @@ class Field:
             variants = list(dict.fromkeys(row["row"] for row in self.rows))
             columns[VARIANT] = np.array([variants.index(row["row"]) for row in self.rows], float)
         stems = [0.0 if run.trunk is None else run.trunk.flops for run in self.runs]
-        own = np.array([run.flops for run in self.runs])
-        return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), own)
+        flops = np.array([run.flops for run in self.runs])
+        return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), flops)
 
     @cached_property
     def grid_cost(self) -> float:
         """FLOPs of the fixed grid that the candidates extend: its runs of the first seed, with their trunks."""
         first = min(row["seed"] for row in self.rows)
-        wanted = [place for place, row in enumerate(self.rows) if row["seed"] == first]
-        order = sorted(wanted, key=lambda place: self.candidates.stem[place])
+        of_first_seed = [place for place, row in enumerate(self.rows) if row["seed"] == first]
+        order = sorted(of_first_seed, key=lambda place: self.candidates.stem[place])
         return sum(float(self.candidates.cost(order[:place])[row]) for place, row in enumerate(order))
 
     @cached_property
@@ -156,18 +156,18 @@ class Field:
         return bool(path) and width_after(path[-1]) <= self.goal.half_width
 
     def sentence(self, path: Sequence[Choice], budget: float) -> str:
-        """What is expected, in words."""
+        """A sentence on the expected cost of the goal."""
         goal, cost = self.goal, sum(choice.cost for choice in path)
         if self.reaches(path):
             runs = f"{plural(len(path), 'run')} of {len(self.runs)} candidates, {cost:.3g} FLOPs"
             return f"{goal.text} is expected of {runs}: {cost / self.grid_cost:.0%} of the grid's"
         longest = self.expected(float("inf")) or []
-        most = sum(choice.cost for choice in longest)
+        largest = sum(choice.cost for choice in longest)
         if self.reaches(longest):
             width = goal.spelled(width_after(path[-1] if path else None))
-            return f"{goal.text} is expected to take {most:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
+            return f"{goal.text} is expected to take {largest:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
         width = goal.spelled(width_after(longest[-1] if longest else None))
-        return f"{goal.text} is out of reach: all {len(self.runs)} candidates, {most:.3g} FLOPs, give {width}"
+        return f"{goal.text} is out of reach: all {len(self.runs)} candidates, {largest:.3g} FLOPs, give {width}"
 
 
 def decider(
@@ -204,8 +204,8 @@ class Decider:
     def __init__(self, ledger: Ledger, field: Field, budget: float, window: int):
         self.ledger, self.field, self.budget = ledger, field, budget
         self.name = field.plan.question.name
-        made = decisions(ledger, self.name)
-        self.window = made[0]["workers"] if made else window
+        recorded = decisions(ledger, self.name)
+        self.window = recorded[0]["workers"] if recorded else window
         self.entered = set(ledger.runs_of(self.name)) if self.name in ledger.studies() else set[str]()
         self.place = {run.run: place for place, run in enumerate(field.runs)}
         self._seen: tuple[tuple[int, ...], Look] | None = None
@@ -213,16 +213,16 @@ class Decider:
 
     def __call__(self) -> Plan:
         """The plan by now, after all decisions that can be made."""
-        made = decisions(self.ledger, self.name)
-        while not made or is_open(made):
-            if made:
-                self._enter(made)  # what was decided before a kill is entered after it
-            further = self._next(made)
+        recorded = decisions(self.ledger, self.name)
+        while not recorded or is_open(recorded):
+            if recorded:
+                self._enter(recorded)  # what was decided before a kill is entered after it
+            further = self._next(recorded)
             if further is None:
                 break
-            decide(self.ledger, self.name, len(made) + 1, {**further, "decided": now()})
-            made = decisions(self.ledger, self.name)
-        return self._enter(made)
+            decide(self.ledger, self.name, len(recorded) + 1, {**further, "decided": now()})
+            recorded = decisions(self.ledger, self.name)
+        return self._enter(recorded)
 
     def _enter(self, made: Sequence[Decision]) -> Plan:
         """The plan of the runs that were chosen; those that are held out belong to it once no more are chosen."""
@@ -242,14 +242,14 @@ class Decider:
         done = [settled(self.ledger, runs[row].run) for row in chosen]
         spent = sum(decision["flops"] for decision in made)
         before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
-        known, seen, width, reached, choice = list[int](), None, float("inf"), False, None
+        finished, seen, width, reached, choice = list[int](), None, float("inf"), False, None
         # Before anything is concluded, all that runs is waited for.
-        for known in (chosen[: max(0, len(chosen) - self.window + 1)], chosen):
-            if not all(done[: len(known)]):
+        for finished in (chosen[: max(0, len(chosen) - self.window + 1)], chosen):
+            if not all(done[: len(finished)]):
                 return None
-            seen = self._look(known)
+            seen = self._look(finished)
             width = goal.width_of(seen.interval)
-            failed = [row for row in known if self._loss(row) is None]
+            failed = [row for row in finished if self._loss(row) is None]
             counted = [row for row in chosen if row not in failed]
             reached = confirmed([*before, width], goal.half_width)
             left = self.budget - spent
@@ -261,8 +261,8 @@ class Decider:
             "goal": goal.text,
             "workers": self.window,
             "budget": self.budget,
-            "known": [runs[row].run for row in known],
-            "pending": [runs[row].run for row in chosen[len(known) :]],
+            "known": [runs[row].run for row in finished],
+            "pending": [runs[row].run for row in chosen[len(finished) :]],
             "interval": None if seen.interval is None else seen.interval.to_json(),
             "half_width": width if np.isfinite(width) else None,
             "laws": [{"law": each.form.name, "weight": each.weight} for each in seen.beliefs],

@@ -15,10 +15,10 @@ Decision = Mapping[str, Any]
 
 
 def decisions(ledger: Ledger, study: str) -> list[Decision]:
-    """Those on record, in their order; empty where the study is not adaptive."""
-    folder, made = ledger.study_folder(study) / FOLDER, list[Decision]()
+    """The recorded decisions of a study, in their order; empty where it is not adaptive."""
+    folder, recorded = ledger.study_folder(study) / FOLDER, list[Decision]()
     while True:
-        path = folder / f"{len(made) + 1:04d}.json"
+        path = folder / f"{len(recorded) + 1:04d}.json"
         try:
             document = read(path)
         except Damaged as damage:
@@ -26,12 +26,12 @@ def decisions(ledger: Ledger, study: str) -> list[Decision]:
             raise ScalingError(f"the decision is damaged: {damage}", file=path, fix=fix) from None
         if document is None:
             if not any(other.name > path.name for other in folder.glob("[0-9]*.json")):
-                return made
+                return recorded
             if not path.exists():  # it was not written since
                 fix = "put it back, or delete the decisions after it; they are then made again"
                 raise ScalingError("the decision is missing, and later ones are here", file=path, fix=fix)
             continue
-        made.append({key: value for key, value in document.items() if key != "sha256"})
+        recorded.append({key: value for key, value in document.items() if key != "sha256"})
 
 
 def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:

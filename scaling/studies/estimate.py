@@ -36,7 +36,7 @@ class Elsewhere:
         return flops / (self.layout.devices * self.device.peak(precision) * self.utilisation)
 
     def costs(self, seconds: float) -> dict[str, Any]:
-        """What the devices cost for so long."""
+        """The price of the devices for so many seconds."""
         hours = seconds * self.layout.devices / HOUR
         price = {} if self.price is None else {"price": hours * self.price}
         return {"seconds": seconds, "device_hours": hours, **price}
@@ -74,10 +74,10 @@ def costs(
         # The law is supposed as an earlier fit of the study found it, where the points identified all of it.
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)
-        known = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
+        estimates = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
         vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
         document["shortfall"] = shortfall(question, planned.fitted)
-        document["outlook"] = predicted_interval(question, rows, known, vocabularies)
+        document["outlook"] = predicted_interval(question, rows, estimates, vocabularies)
     return document
 
 
@@ -129,7 +129,7 @@ def _total(
     """The whole study: its runs and the trunks they share, and what sharing them saves."""
     trunks = list(plan.trunks.values())
     shared = sum(trunk.flops for trunk in trunks)
-    apart = sum(row["C"] for row in rows)
+    flops = sum(row["C"] for row in rows)
     spent = sum(row["flops_left"] for row in rows) + shared
     document: dict[str, Any] = {
         "runs": len(rows),
@@ -137,9 +137,9 @@ def _total(
         "beside": sum(bool(row["beside"]) for row in rows),
         "trunks": len(trunks),
         "C": spent,
-        "C_without_trunks": apart,
+        "C_without_trunks": flops,
         "C_evaluation": sum(row["C_evaluation"] for row in rows),
-        "saved": 1 - spent / apart,
+        "saved": 1 - spent / flops,
         "bytes": max(row["bytes"] for row in rows),
     }
     if speed is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FIGURES = (".pdf", ".png")
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
-Tell = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 def nothing(step: str) -> None:
@@ -69,7 +69,7 @@ class Findings:
         return all(row["status"] != "missing" for row in self.rows)
 
     def to_json(self, page: Path) -> dict[str, Any]:
-        """What fit.json holds, or why there is no law; and where the page is."""
+        """The content of fit.json, or the reason why there is no law; and the path of the page."""
         document = self.document or {"law": None, "question": self.question.question, "reason": self.reason}
         tasks = {"tasks": [task.to_json() for task in self.tasks]} if self.tasks else {}
         return {**document, **tasks, "page": str(page)}
@@ -104,11 +104,11 @@ def find(
     table: list[dict[str, Any]],
     folder: Path,
     setup: Mapping[str, str] | None = None,
-    tell: Tell = nothing,
+    announce: Announce = nothing,
 ) -> Findings:
     """The results of the finished runs: points.csv, and where they allow a fit, fit.json and its figures, in `folder`.
 
-    `setup` states how the runs were trained, where the question's `define` does not; `tell` is given each step that
+    `setup` states how the runs were trained, where the question's `define` does not; `announce` is given each step that
     takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
@@ -127,12 +127,12 @@ def find(
         return Findings(question, tuple(table), points, reason="the study asks for none")
     variants = list(dict.fromkeys(row["row"] for row in table if "row" in row))
     try:
-        fit, pictures = _fitted(question, question.law, points, variants, setup or {}, tell)
+        fit, pictures = _fitted(question, question.law, points, variants, setup or {}, announce)
     except ScalingError as error:
         return Findings(question, tuple(table), points, reason=_reason(error))
     tasks = []
     for task in map(name_of, question.tasks):
-        tell(f"fit the score of {task}")
+        announce(f"fit the score of {task}")
         try:
             scores, picture = _of_task(question, question.law, points, task)
         except ScalingError as error:
@@ -146,7 +146,7 @@ def find(
         if best := best_points(document["tuned"]):
             write_points(best, folder / BEST)
     atomic.write_json(folder / FIT, document)
-    tell(f"draw {plural(len(pictures), 'figure')}")
+    announce(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         picture.save(*(folder / (name + kind) for kind in FIGURES))
     fit = replace(fit, document=document, points=points, drawn=lambda _: pictures)
@@ -210,7 +210,7 @@ def _fitted(
     points: Points,
     variants: Sequence[str],
     setup: Mapping[str, str],
-    tell: Tell,
+    announce: Announce,
 ) -> tuple[Fit, dict[str, Picture]]:
     """The study's law, one for all `variants` where there are several rows of a table, examined; and its figures."""
     from scaling.laws import exponents, fit_joint, named
@@ -222,7 +222,7 @@ def _fitted(
     from scaling.laws.points import group_of
 
     train, test = _split(points)
-    tell(f"fit {name} to {plural(len(train), 'run')}")
+    announce(f"fit {name} to {plural(len(train), 'run')}")
     if len(variants) > 1:  # one floor for all rows, which read the same data; all else is each row's own
         law = fit_joint(name, train, "row", variants[0], group=group_of(train))
         fitted = law.form.variants

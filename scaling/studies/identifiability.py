@@ -1,4 +1,4 @@
-"""What a plan will identify: the parameters of its law, and the interval of a prediction."""
+"""The parameters and predictions that a plan will identify, before anything is trained."""
 
 from __future__ import annotations
 
@@ -155,10 +155,10 @@ def predicted_interval(
 
 def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Why published estimates do not apply to these runs."""
-    for name, (least, most) in published.ranges.items():
+    for name, (least, highest) in published.ranges.items():
         values = [row[name] for row in rows]
-        if min(values) < least or max(values) > most:
-            spans = f"{name} {min(values):.3g} to {max(values):.3g}, outside {least:.3g} to {most:.3g}"
+        if min(values) < least or max(values) > highest:
+            spans = f"{name} {min(values):.3g} to {max(values):.3g}, outside {least:.3g} to {highest:.3g}"
             return f"the published constants ({published.source}) were not fitted to such runs: {spans}"
     return None
 

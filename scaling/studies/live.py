@@ -54,8 +54,8 @@ class LiveLaw:
 
 def losses_of(ledger: Ledger, plan: Plan) -> dict[str, float]:
     """The losses of the finished runs that the law is fitted to."""
-    found = {run.run: finished_loss(ledger, run.run) for run in plan.runs if not run.held_out}
-    return {run: loss for run, loss in found.items() if loss is not None}
+    losses = {run.run: finished_loss(ledger, run.run) for run in plan.runs if not run.held_out}
+    return {run: loss for run, loss in losses.items() if loss is not None}
 
 
 def live_law(plan: Plan, losses: Mapping[str, float], made: Sequence[Decision] = ()) -> LiveLaw:

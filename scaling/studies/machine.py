@@ -32,7 +32,7 @@ BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
 
 @dataclass(frozen=True)
 class Layout:
-    """How many devices train one run, and what each holds."""
+    """The number of devices that train one run, and the part that each holds."""
 
     devices: int = 1
     strategy: Strategy = "ddp"
@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def replicas(self) -> int:
-        """How many devices, or groups of them, split the batch."""
+        """The number of devices, or groups of them, that split the batch."""
         return self.devices // self.tensor
 
 
@@ -85,16 +85,16 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     """
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
-    gpus, given = torch.cuda.device_count(), plan.question.resources
-    if gpus and "gpus" in given:
-        fraction = given["gpus"]
+    gpus, resources = torch.cuda.device_count(), plan.question.resources
+    if gpus and "gpus" in resources:
+        fraction = resources["gpus"]
         fitting = cores() if not fraction else gpus * int(1 / fraction) if fraction <= 1 else int(gpus / fraction)
     elif gpus:
         # A run that no GPU holds alone takes them all.
         fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs))))
     else:
-        largest = 1e9 * given["memory"] if "memory" in given else PROCESS + max(map(_bytes, plan.runs))
-        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(given.get("threads", 1)))
+        largest = 1e9 * resources["memory"] if "memory" in resources else PROCESS + max(map(_bytes, plan.runs))
+        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(resources.get("threads", 1)))
     chosen = workers or max(1, min(fitting, len(plan.runs)))
     return Size(chosen, max(1, cores() // chosen), gpus)
 

@@ -175,7 +175,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
             run=name,
             name=_name(cell),
             base=question.base,
-            overrides=own,
+            overrides=words_of_run,
             held_out=held_out,
             steps=experiment.steps,
             # A trunk with one branch saves nothing: that run trains its own stable phase.
@@ -185,7 +185,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
             point=point(experiment) | ({"beside": rung} if question.tune else {}),
             planned=experiment,
         )
-        for name, (cell, held_out, rung), own, experiment, trunk in zip(
+        for name, (cell, held_out, rung), words_of_run, experiment, trunk in zip(
             [run_id(experiment.spec) for experiment in experiments], cells, words, experiments, trunks
         )
     ]
@@ -212,12 +212,12 @@ def _stood_in(base: str, words: Words) -> Words:
         return words
     config = load(base, words)
     tokenizer, multiple = config.tree["data"].get("tokenizer"), config["train.round_vocabulary"]
-    known = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
+    count = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
     of_data = (
-        [] if known is None or config["size.vocabulary"] else [f"size.vocabulary={-(-known // multiple) * multiple}"]
+        [] if count is None or config["size.vocabulary"] else [f"size.vocabulary={-(-count // multiple) * multiple}"]
     )
-    kept = (word for word in words if word not in data)
-    return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *of_data)
+    others = (word for word in words if word not in data)
+    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *of_data)
 
 
 def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool, str]]:
@@ -232,8 +232,8 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
 
     def probe(cell: Cell) -> Experiment:
         """A run of the cell's model; its budget is any."""
-        own = {key: value for key, value in cell.items() if key not in VARIED}
-        return model((*words_of(own), f"trainer.max_steps={10**12}", "train.epochs=null"))
+        shape_keys = {key: value for key, value in cell.items() if key not in VARIED}
+        return model((*words_of(shape_keys), f"trainer.max_steps={10**12}", "train.epochs=null"))
 
     cells = list(question.cells(lambda cell: probe(cell).cost))
     rate = None if question.rate is None else schema.build("rate", question.rate)
@@ -315,7 +315,7 @@ def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> lis
 
 
 def _flops(experiment: Experiment, last: int, first: int = 0) -> float:
-    """What there is to compute between two steps."""
+    """The FLOPs between two steps."""
     return (experiment.tokens(last) - experiment.tokens(first)) * experiment.cost.flops_train_per_token
 
 
@@ -432,8 +432,8 @@ def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
     """
 
     def changes(part: Callable[[Line], Line]) -> list[str]:
-        found = differences(part(earlier["study"]), part(document["study"]))
-        return [f"{key} was {before!r} and is {after!r}" for key, (before, after) in found.items()]
+        changed = differences(part(earlier["study"]), part(document["study"]))
+        return [f"{key} was {before!r} and is {after!r}" for key, (before, after) in changed.items()]
 
     then, now = ({entry["run"]: entry for entry in plan["runs"]} for plan in (earlier, document))
     new, gone = ([entry for run, entry in a.items() if run not in b] for a, b in ((now, then), (then, now)))

@@ -83,12 +83,12 @@ def _entry(ledger: Ledger, path: Path) -> Entry:
                 covered = (low is None or low <= loss) and (high is None or loss <= high)
     else:
         document = {}
-    kept = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
+    fields = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
     return {
         "prediction": path.stem,
         "run": run,
         "standing": standing,
-        **{key: document.get(key) for key in kept},
+        **{key: document.get(key) for key in fields},
         "loss": loss,
         "covered": covered,
         "relative_error": None if loss is None else document["predicted"] / loss - 1.0,

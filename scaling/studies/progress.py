@@ -35,7 +35,7 @@ def hopeless(ledger: Ledger, run: str) -> bool:
 
 
 def failures(ledger: Ledger, run: str) -> int:
-    """How often a run has failed since someone asked to try it again (`Ledger.retry`)."""
+    """The number of failures of a run since the last request to try it again (`Ledger.retry`)."""
     return sum(record.failed for record in ledger.attempts(run))
 
 
@@ -108,26 +108,26 @@ class Watch:
         return True
 
 
-Tell = Callable[[Progress], None]
+Announce = Callable[[Progress], None]
 
 
-def teller(progress: bool) -> Callable[[object], None]:
+def announcer(progress: bool) -> Callable[[object], None]:
     """`say`; without `progress` nothing is printed."""
     return say if progress else lambda _: None
 
 
-def listener(progress: bool = True) -> Tell:
+def listener(progress: bool = True) -> Announce:
     """A callback that prints a line for each run that is done, and for each twentieth of the compute."""
     started, printed = time.monotonic(), set[tuple[int, int]]()
 
-    def tell(now: Progress) -> None:
+    def announce(now: Progress) -> None:
         seen = now.settled, int(20 * now.share)
         if progress and seen not in printed:
             printed.add(seen)
             left = "" if now.left is None else f", {span(now.left)} left"
             print(f"{summary(now)}, {span(time.monotonic() - started)}{left}", file=sys.stderr, flush=True)
 
-    return tell
+    return announce
 
 
 def summary(now: Progress) -> str:

@@ -121,16 +121,16 @@ class Question:
                     if is_number(number) and number > _numbers(largest.get(key, 0)):
                         largest = {key: cell[key]}
                 yield cell, False
-        given = any(key in self._common for key in BUDGETS)
+        has_budget = any(key in self._common for key in BUDGETS)
         for line in filter(None, _each(self.held_out)):
             for cell in _grid(line).cells(price):
-                yield cell if given or any(key in cell for key in BUDGETS) else {**cell, **largest}, True
+                yield cell if has_budget or any(key in cell for key in BUDGETS) else {**cell, **largest}, True
 
     def overrides(self, cell: Cell) -> tuple[str, ...]:
         """A run's keys as words of the command line."""
-        own = flat(cell)
-        common = (word for key, word in self._common.items() if key not in own)
-        return (*common, *(word_of(key, value) for key, value in own.items()))
+        words = flat(cell)
+        common = (word for key, word in self._common.items() if key not in words)
+        return (*common, *(word_of(key, value) for key, value in words.items()))
 
     @cached_property
     def _common(self) -> dict[str, str]:
@@ -161,9 +161,9 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
         fix = nearest(str(at), filter(None, layers))
         raise ScalingError("the study has no such scale", key="at", value=at, fix=fix)
     # Each scale is checked, so that a mistake in one shows before another is trained.
-    own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
-    laws = own.pop("law", [])
-    return Question(**{**own, "laws": laws, "name": named(stem, at, words), "at": at, "source": file})
+    scaled = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
+    laws = scaled.pop("law", [])
+    return Question(**{**scaled, "laws": laws, "name": named(stem, at, words), "at": at, "source": file})
 
 
 def _opened(source: Source) -> tuple[Config, str, Path | None]:
@@ -200,9 +200,9 @@ def _place(error: ScalingError, key: str, config: Config, at: str | None) -> Non
 
     def rank(match: re.Match[str]) -> tuple[Any, ...]:
         """The key or the longest above it, else one below it; of equals the scale's, the one of the value, an axis."""
-        own, written = _run_key(match), config[match[0]]
+        run_key, written = _run_key(match), config[match[0]]
         is_value = error.has_value and str(error.value) in (str(written), str(_numbers(written)))
-        return len(own) if _is_of(key, own) else 0, match[1] is not None, is_value, match[2] != "set"
+        return len(run_key) if _is_of(key, run_key) else 0, match[1] is not None, is_value, match[2] != "set"
 
     matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where)) and match[1] in (None, at)]
     related = [match for match in matches if _is_of(key, own := _run_key(match)) or _is_of(own, key)]
@@ -336,10 +336,10 @@ def _scaled(config: Config, path: Path | None, layers: Mapping[str | None, Line]
     for part in ("grid", "held_out"):
         where = f"at.{at}.{part}" if part in scale else part
         fields[part] = _checked(config, where, fields.get(part, {}), fields["base"])
-    most = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
-    if most["grid"] == 0:
+    counts = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
+    if counts["grid"] == 0:
         raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
-    if (runs := sum(most.values())) > MOST_RUNS:
+    if (runs := sum(counts.values())) > MOST_RUNS:
         raise config.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
     return fields
 

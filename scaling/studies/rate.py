@@ -85,7 +85,7 @@ class Law:
 
 
 def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> float:
-    """What the fit in a file predicts for a run of these columns."""
+    """The prediction of the fit in a file for a run of these columns."""
     from scaling.laws import named
 
     place: dict[str, Any] = {"key": f"rate.{key}", "value": file}

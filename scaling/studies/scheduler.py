@@ -47,7 +47,7 @@ def train(
     ledger: Ledger,
     name: str,
     plan: Plan,
-    tell: Callable[[Progress], None],
+    announce: Callable[[Progress], None],
     *,
     workers: int | None = None,
     executor: ExecutorName = "local",
@@ -55,7 +55,7 @@ def train(
     retry_failed: bool = False,
     decided: Callable[[], Plan] | None = None,
 ) -> Unfinished | None:
-    """Train what is not done of the study that was entered under `name`; `tell` receives its progress.
+    """Train what is not done of the study that was entered under `name`; `announce` receives its progress.
 
     What is left undone at the end, None where every run has a result. `retry_failed`: runs that failed too often are
     tried again. `decided` is asked, as runs come to their end, for the plan as it is then: that of an adaptive study.
@@ -64,7 +64,7 @@ def train(
         for run in (*plan.trunks, *(cell.run for cell in plan.runs)):
             ledger.retry(run)
     now = Watch(ledger, plan).look()
-    tell(now)
+    announce(now)
     left = now.planned - now.settled
     if not left:
         return unfinished(ledger, plan)
@@ -82,12 +82,12 @@ def train(
             if watch.plan is not runs.plan:
                 watch = Watch(ledger, runs.plan)
             if (begun := time.monotonic()) >= next_look:
-                tell(watch.look())
+                announce(watch.look())
                 next_look = time.monotonic() + max(LOOK, (time.monotonic() - begun) / SHARE)
             return max(0.0, min(PAUSE, next_look - time.monotonic()))
 
         scheduler.work(runs, look)
-    tell(Watch(ledger, runs.plan).look())
+    announce(Watch(ledger, runs.plan).look())
     return unfinished(ledger, runs.plan, runs)
 
 
@@ -219,7 +219,7 @@ def train_detached(root: str, name: str, run: str) -> bool:
 
 
 def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinished | None:
-    """What a study lacks, None where that is nothing; `runs` are the jobs that this command had."""
+    """The unfinished part of a study, or None; `runs` are the jobs that this command had."""
     missing = [run for run in plan.runs if ledger.result(run.run) is None]
     if not missing:
         return None

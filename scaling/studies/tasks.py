@@ -86,7 +86,7 @@ def _finetuning(ledger: Ledger, run: Run, task: str, words: Words) -> Run:
     from scaling.training.experiment import assemble
 
     experiment = assemble(compose(run.run, task, words, runs=ledger.root))
-    asked = goal(experiment.config["data"], task)
+    task_goal = goal(experiment.config["data"], task)
     return Run(
         run=run_id(experiment.spec),
         name=_name(run, task),
@@ -99,7 +99,7 @@ def _finetuning(ledger: Ledger, run: Run, task: str, words: Words) -> Run:
         point=point(experiment),
         start=run.run,
         task=task,
-        labels=len(asked.labels) if asked.answer in ("class", "tags") and asked.labels else None,
+        labels=len(task_goal.labels) if task_goal.answer in ("class", "tags") and task_goal.labels else None,
         planned=experiment,
     )
 

@@ -19,7 +19,7 @@ SAMPLE = 64  # cells from which the cost of a larger sweep is estimated
 
 
 def described(sweep: Sweep, outlook: dict[str, Any]) -> str:
-    """What the sweep varies and takes, in lines."""
+    """The parameters that the sweep varies, and its cost, in lines."""
     count, smallest, largest = outlook["runs"], outlook["smallest"], outlook["largest"]
     runs, each = ("runs without end", ", each") if count is None else (plural(count, "run"), "")
     about = "" if outlook["exact"] else "about "

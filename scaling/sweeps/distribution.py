@@ -110,7 +110,7 @@ class Distribution:
 
 
 def distribution(line: Mapping[str, Any]) -> Distribution:
-    """What one parameter's line means; a mistake is reported with the key of the line."""
+    """The distribution of one parameter's line; a mistake is reported with the key of the line."""
     kind = _kind(line)
     keys = KINDS[kind]
     own = {key: value for key, value in line.items() if key != "distribution"}
@@ -146,8 +146,8 @@ def _kind(line: Mapping[str, Any]) -> str:
     if "values" in line:
         return "categorical_w_probabilities" if "probabilities" in line else "categorical"
     if "min" in line or "max" in line:
-        whole = all(isinstance(line.get(end), int) for end in ("min", "max"))
-        return "int_uniform" if whole else "uniform"
+        is_whole = all(isinstance(line.get(end), int) for end in ("min", "max"))
+        return "int_uniform" if is_whole else "uniform"
     if near := [key for key in line if key not in ("mu", "sigma", "q", "a", "b")]:
         fix = nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters"))
         raise ScalingError("a parameter has no such key", key=near[0], fix=fix)

@@ -108,13 +108,13 @@ class Hyperband:
 
 @dataclass(frozen=True)
 class Metric:
-    """What is compared between runs; `sign` makes lower better."""
+    """The metric by which runs are compared; `sign` makes lower better."""
 
     name: str
     sign: int
 
     def of(self, history: Sequence[Mapping[str, Any]]) -> list[float]:
-        """Its values in a run's history, lower better."""
+        """The values of the metric in a run's history, lower better."""
         kind, _, key = self.name.partition("/")
         return [self.sign * entry[key] for entry in history if entry.get("kind") == kind and entry.get(key) is not None]
 
@@ -139,15 +139,15 @@ class Sweep:
 
     @property
     def size(self) -> int | None:
-        """How many runs it has; None where random or bayes goes on until someone stops it."""
+        """The number of runs; None where random or bayes goes on until someone stops it."""
         if self.method != "grid":
             return self.cap
-        whole = math.prod(len(parameter.values or ()) for parameter in self.parameters.values())
-        return whole if self.cap is None else min(whole, self.cap)
+        count = math.prod(len(parameter.values or ()) for parameter in self.parameters.values())
+        return count if self.cap is None else min(count, self.cap)
 
     @property
     def fingerprint(self) -> str:
-        """What it draws from: its parameters as in the file."""
+        """A hash of the parameters, as they are in the file."""
         document = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -261,33 +261,33 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
             break
     if words[1:2] != ["train"]:
         raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=FIX)
-    kept = [word for word in words[2:] if word not in ARGUMENTS]
-    if len(kept) != len(words) - 3:
+    words_left = [word for word in words[2:] if word not in ARGUMENTS]
+    if len(words_left) != len(words) - 3:
         raise ScalingError("the parameters reach a run in one place", fix=FIX)
-    if options := [word for word in kept if word.startswith("--") and "=" not in word]:
+    if options := [word for word in words_left if word.startswith("--") and "=" not in word]:
         fix = "write key=value, or the keys into a file that `scaling train` names"
         raise ScalingError("a sweep's command has no options", value=options[0], fix=fix)
-    if foreign := [word for word in kept if word.startswith("${")]:
+    if foreign := [word for word in words_left if word.startswith("${")]:
         what = "this word of W&B's is none that we read"
         raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))
-    return tuple(word.removeprefix("--") for word in kept)
+    return tuple(word.removeprefix("--") for word in words_left)
 
 
 def _parameters(tree: Any) -> dict[str, Distribution]:
     """Each parameter's dotted name and distribution; `parameters` within a parameter nests, as in W&B."""
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("a sweep needs parameters", fix="write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
-    found: dict[str, Distribution] = {}
+    parameters: dict[str, Distribution] = {}
     for key, line in tree.items():
         with under(key):
             if not isinstance(line, dict):
                 raise ScalingError("expected what it may be", fix="write {values: [1, 2]} or {value: 1}")
             if set(line) != {"parameters"}:
-                found[key] = distribution(line)
+                parameters[key] = distribution(line)
                 continue
             with under("parameters"):
-                found |= {f"{key}.{inner}": each for inner, each in _parameters(line["parameters"]).items()}
-    return found
+                parameters |= {f"{key}.{inner}": each for inner, each in _parameters(line["parameters"]).items()}
+    return parameters
 
 
 def _metric(tree: Mapping[str, Any]) -> Metric | None:
@@ -313,7 +313,7 @@ def capped(sweep: Sweep, count: int | None) -> Sweep:
 
 
 def hyperband(line: Mapping[str, Any]) -> Hyperband:
-    """What a sweep's `early_terminate` means."""
+    """The rule of a sweep's `early_terminate`."""
     check_keys(line, RULE_KEYS, "hyperband")
     if "type" not in line:
         raise ScalingError("expected a type", key="type", fix="W&B knows hyperband")

@@ -37,7 +37,7 @@ PATIENCE = 5.0  # seconds until a run that another command has is submitted agai
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a cell: the run, how it ended, the metric's values (lower better), and its point."""
+    """The result of a cell: the run, its outcome, the metric's values (lower better), and its point."""
 
     run: str | None
     outcome: str
@@ -74,7 +74,7 @@ def run(
     folder: Path,
     words: Sequence[str],
     workers: int | None,
-    tell: Callable[[object], None],
+    announce: Callable[[object], None],
     executor: ExecutorName = "local",
     parameters: Mapping[str, Any] | None = None,
 ) -> tuple[list[Trial], list[dict[str, Any]], Path]:
@@ -86,7 +86,7 @@ def run(
     folder = folder / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
     with started(executor, folder, slots, gpus, workers, parameters or {}) as jobs:
         scheduler = Scheduler(jobs)
-        cells = Cells(sweep, words, scheduler, Resources(gpus=min(1.0, gpus / slots)), folder, tell)
+        cells = Cells(sweep, words, scheduler, Resources(gpus=min(1.0, gpus / slots)), folder, announce)
         scheduler.work(cells)
     if scheduler.disk is not None:
         raise ScalingError(scheduler.disk, code=DISK)
@@ -113,10 +113,10 @@ class Cells:
         scheduler: Scheduler,
         resources: Resources,
         folder: Path,
-        tell: Callable[[object], None],
+        announce: Callable[[object], None],
     ):
         self.sweep, self.words, self.scheduler = sweep, words, scheduler
-        self.resources, self.folder, self.tell = resources, folder, tell
+        self.resources, self.folder, self.announce = resources, folder, announce
         self.search = searched(sweep, folder)
         self.trials: dict[Job, Trial] = {}
         self.again: list[Job] = []
@@ -158,7 +158,7 @@ class Cells:
         trial.report = report
         self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
         done = sum(each.report is not None for each in self.trials.values())
-        self.tell(f"{done} of {self.sweep.size}  {trial}")
+        self.announce(f"{done} of {self.sweep.size}  {trial}")
 
 
 def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:
@@ -176,7 +176,7 @@ def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | N
     followed = [] if metric is None or hyperband is None else [_follow(metric, hyperband, folder, ledger, run)]
     described = point(assembled)
     try:
-        result = ledger.result(run) or train_run(assembled, ledger, tell=followed)
+        result = ledger.result(run) or train_run(assembled, ledger, listeners=followed)
     except Exception as error:
         # The attempt has recorded the reason; the sweep goes on with the other runs.
         if isinstance(error, ScalingError) and error.code == DISK:
@@ -192,7 +192,7 @@ def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | N
 
 
 def _follow(metric: Metric, hyperband: Hyperband, folder: Path, ledger: Ledger, run: str) -> Callable[[Any], None]:
-    """What hears each entry of a run's log, and stops the run where hyperband does with the values that are there."""
+    """A listener to a run's log, which stops the run where hyperband does with the values so far."""
     steps = {entry["step"]: value for entry in ledger.history(run) for value in metric.of([entry])}
 
     def follow(entry: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     if str(source).startswith(WANDB):
         from scaling.sweeps.pull import pull
 
-        source = pull(str(source).removeprefix(WANDB), None, runs, tell=say)["points"]
+        source = pull(str(source).removeprefix(WANDB), None, runs, announce=say)["points"]
     folder = Path(source)
     found = _studies(folder) if folder.is_dir() and not table_of(folder).exists() else None
     if found is None:
@@ -82,10 +82,10 @@ def _unplanned(ledger: Ledger, run: str) -> dict[str, Any]:
 
 def curves_of_study(folder: Path) -> Iterator[Curve]:
     """The curves of the study in this folder, or of the one study of this ledger."""
-    found = _studies(folder)
-    if found is None:
+    studies = _studies(folder)
+    if studies is None:
         raise ScalingError("is no study's folder", file=folder, fix="name runs/studies/NAME, or a table of curves")
-    ledger, names = found
+    ledger, names = studies
     refuse(len(names) != 1, f"holds {len(names)} studies", "name the folder of one: runs/studies/NAME", file=folder)
     plan = entered(ledger, names[0])
     runs = [*plan.trunks.values(), *plan.runs]

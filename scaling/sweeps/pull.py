@@ -67,21 +67,21 @@ class WandbRun:
 
     @property
     def outcome(self) -> str | None:
-        """How it ended, in the ledger's words; None where it has not."""
+        """The outcome in the ledger's words; None while the run goes on."""
         reported, state = self.summary.get("outcome"), self.client.state
         is_known = reported in INTERRUPTIONS or (reported in RESULTS and state != "running")
         return reported if is_known else ENDS.get(state)
 
     @property
     def point(self) -> dict[str, Any]:
-        """What it contributes to a table or a law besides its loss, as the ledger's runs do."""
+        """The columns of the run in a table or a law beside its loss, as the ledger's runs have them."""
         return canonical(self.config["point"])
 
     def drawn(self, sweep: file.Sweep | None) -> tuple[str, dict[str, Any]]:
         """Its name, as `--local` names it where all is known and else as W&B does, and what the sweep drew for it."""
         parameters = () if sweep is None else sweep.parameters
-        drawn = {key: value for key in parameters if (value := _at(self.config, key)) is not None}
-        return named(drawn) if drawn and len(drawn) == len(parameters) else self.client.name, drawn
+        values = {key: value for key in parameters if (value := _at(self.config, key)) is not None}
+        return named(values) if values and len(values) == len(parameters) else self.client.name, values
 
 
 Attempts = Sequence[WandbRun]  # of one run of the ledger, oldest first
@@ -92,7 +92,7 @@ def pull(
     to: str | Path | None,
     runs: str | Path,
     plan: Plan | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Bring the runs of a project or of a sweep into a ledger, and write their points.csv; with a plan they are those
     of its study. The ledger is `to`, or a folder of its own in the folder `runs`.
@@ -108,13 +108,13 @@ def pull(
     project = "/".join(parts[:2])
     ledger = _ledger(Path(to or Path(runs, "pulled", "-".join(parts))))
     shown = _listed(api, project, parts[2] if len(parts) == 3 else None)
-    found: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
+    runs_by_id: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
     for run in shown:
         if run.run is not None:
-            found.setdefault(run.run, []).append(run)
-    stale, lacking = _fetch(ledger, found, tell)
-    differing = [sentence for attempts in found.values() for sentence in _conclude(ledger, attempts)]
-    ours = [run for attempts in found.values() for run in attempts]
+            runs_by_id.setdefault(run.run, []).append(run)
+    stale, lacking = _fetch(ledger, runs_by_id, announce)
+    differing = [sentence for attempts in runs_by_id.values() for sentence in _conclude(ledger, attempts)]
+    ours = [run for attempts in runs_by_id.values() for run in attempts]
     sweeps: dict[str | None, file.Sweep] = {}  # without those whose command is not ours
     for each in {run.client.sweep_name for run in ours if run.client.sweep_name}:
         tree = dict(_tree(api, project, each))
@@ -122,15 +122,15 @@ def pull(
             sweeps[each] = file.of(each, tree)
         except ScalingError:
             continue
-        _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, found, sweeps[each])))
+        _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, runs_by_id, sweeps[each])))
     running = sum(run.outcome is None for run in ours)
-    fetched = sum(run.outcome is not None for each in stale for run in found[each])
+    fetched = sum(run.outcome is not None for each in stale for run in runs_by_id[each])
     runs_of = {
         run: attempts
-        for run, attempts in found.items()
+        for run, attempts in runs_by_id.items()
         if not all(each.client.job_type == "trunk" for each in attempts)
     }
-    kept = [_kept(attempts) for attempts in runs_of.values()]
+    last_attempts = [_kept(attempts) for attempts in runs_of.values()]
     return {
         "folder": str(ledger.root),
         "points": str(_write_points(ledger, runs_of, sweeps, plan, name)),
@@ -140,7 +140,7 @@ def pull(
         "known": len(ours) - fetched - running,
         "running": running,
         "foreign": len(shown) - len(ours),
-        "runs": dict(Counter("missing" if run is None else str(run.outcome) for run in kept)),
+        "runs": dict(Counter("missing" if run is None else str(run.outcome) for run in last_attempts)),
         "missing": lacking,
         "differing": differing,
     }
@@ -160,12 +160,12 @@ def _listed(api: wandb.Api, project: str, sweep: str | None) -> list[WandbRun]:
         _tree(api, project, sweep)
     try:
         runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
-        found = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
+        listed = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
     except ScalingError as error:
         raise _unknown(error, "project", project) from None
-    if len(found) < (total := len(runs)):
-        raise ScalingError(f"W&B lists {len(found)} of {total} runs", fix="try again", code=1)
-    shown = [WandbRun(path, run) for path, run in found.items()]
+    if len(listed) < (total := len(runs)):
+        raise ScalingError(f"W&B lists {len(listed)} of {total} runs", fix="try again", code=1)
+    shown = [WandbRun(path, run) for path, run in listed.items()]
     return sorted(shown, key=lambda run: (run.client.created_at, run.path))
 
 
@@ -204,31 +204,31 @@ def _ended(attempts: Attempts) -> list[WandbRun]:
 
 
 def _fetch(
-    ledger: Ledger, found: Mapping[str, Attempts], tell: Callable[[str], None]
+    ledger: Ledger, found: Mapping[str, Attempts], announce: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, list[str]]]:
     """Write the logs of the runs that have ended since, whose history is longer now, or was not complete: these runs,
     and what the histories of W&B runs lack, by their paths.
     """
     records = [record for run in ledger.runs() for record in ledger.attempts(run)]
-    known: dict[str, tuple[str, list[str]]] = {  # by W&B run: how far it was seen, and what was missing
+    seen: dict[str, tuple[str, list[str]]] = {  # by W&B run: how far it was seen, and what was missing
         record.start["wandb"]: (record.start["seen"], record.end["missing"])
         for record in records
         if record.end is not None and "wandb" in record.start
     }
     ended = {run: _ended(attempts) for run, attempts in found.items()}
-    stale = [run for run in found if any(known.get(each.path) != (each.version, []) for each in ended[run])]
+    stale = [run for run in found if any(seen.get(each.path) != (each.version, []) for each in ended[run])]
 
     def log_of(run: str) -> list[dict[str, Any]]:
         log = []
         for number, each in enumerate(ended[run], start=1):
             scan = each.client.scan_history
             rows = patient(lambda scan=scan: sorted(scan(use_cache=False), key=lambda row: row["_step"]))
-            known[each.path] = each.version, _missing(rows, each)
+            seen[each.path] = each.version, _missing(rows, each)
             about = {"attempt": number, "time": each.client.created_at}
             log.append({"kind": "start", **about, "wandb": each.path, "seen": each.version})
             log += entries(rows)
             end = {"outcome": each.outcome, "reason": each.summary.get("reason")}
-            log.append({"kind": "end", **about, **end, "missing": known[each.path][1]})
+            log.append({"kind": "end", **about, **end, "missing": seen[each.path][1]})
         return log
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -236,15 +236,15 @@ def _fetch(
             for done, (run, log) in enumerate(zip(stale, pool.map(log_of, stale), strict=True), start=1):
                 _write(ledger.folder(run) / LOG, b"".join(map(stamp, log)))
                 if done == len(stale) or done % 50 == 0:
-                    tell(f"{done} of {len(stale)} histories")
+                    announce(f"{done} of {len(stale)} histories")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     paths = [each.path for attempts in ended.values() for each in attempts]
-    return stale, {path: known[path][1] for path in paths if known[path][1]}
+    return stale, {path: seen[path][1] for path in paths if seen[path][1]}
 
 
 def _missing(history: Sequence[Row], shown: WandbRun) -> list[str]:
-    """What a history lacks of W&B's, a sentence each; empty where it is whole."""
+    """A sentence on each part that a history from W&B lacks; empty where it is complete."""
     sentences, lines = [], shown.client.history_line_count
     if lines is not None and len(history) < lines:
         sentences.append(f"{len(history)} of {lines} rows")
@@ -271,17 +271,17 @@ def _number(value: Any) -> Any:
 
 def _conclude(ledger: Ledger, attempts: Attempts) -> list[str]:
     """Write a run's spec, where W&B has all of it, and the kept result; a sentence for each other result."""
-    first, kept = attempts[0], _kept(attempts)
+    first, last = attempts[0], _kept(attempts)
     assert first.run is not None
     folder, run_spec = ledger.folder(first.run), spec(first.config)
     if _id(run_spec) == first.run:
         entered = {"run": first.run, "entered": first.client.created_at, "spec": run_spec}
         _write(folder / "spec.json", seal(entered))
-    if kept is None:
+    if last is None:
         folder.mkdir(parents=True, exist_ok=True)
         return []
-    about = {"run": first.run, "attempt": 1 + _ended(attempts).index(kept), "outcome": kept.outcome}
-    _write(folder / "result.json", seal({**about, **_result(kept)}))
+    about = {"run": first.run, "attempt": 1 + _ended(attempts).index(last), "outcome": last.outcome}
+    _write(folder / "result.json", seal({**about, **_result(last)}))
     # What another attempt has to repeat.
     claims = {
         run.path: {**_result(run), "outcome": run.outcome, "circumstances": None}
@@ -289,9 +289,9 @@ def _conclude(ledger: Ledger, attempts: Attempts) -> list[str]:
         if run.outcome in RESULTS
     }
     return [
-        f"{key} is {here!r} in {kept.path} and {there!r} in {path}"
+        f"{key} is {here!r} in {last.path} and {there!r} in {path}"
         for path, claim in claims.items()
-        for key, (here, there) in differences(claims[kept.path], claim).items()
+        for key, (here, there) in differences(claims[last.path], claim).items()
     ]
 
 
@@ -303,10 +303,10 @@ def spec(config: Mapping[str, Any]) -> dict[str, Any]:
     is not whole, which its hash shows.
     """
     opened = {key: value for key, value in config.items() if "." not in key}
-    whole = set(opened)
+    sections = set(opened)
     for key, value in config.items():
         *above, last = key.split(".")
-        if above and above[0] not in whole:
+        if above and above[0] not in sections:
             inner = opened
             for part in above:
                 inner = inner.setdefault(part, {})
@@ -324,7 +324,7 @@ def _at(config: Any, key: str) -> Any:
 
 
 def _result(shown: WandbRun) -> dict[str, Any]:
-    """What the ledger's result of it holds, from its point and the last value of every metric."""
+    """The run's result as the ledger has it, from its point and the last value of every metric."""
     about, summary = shown.point, shown.summary
     last = {
         key.removeprefix("evaluate/"): _number(value) for key, value in summary.items() if key.startswith("evaluate/")
@@ -371,8 +371,8 @@ def _write_points(
     if plan is None:
         table = []
         for run, attempts in found.items():
-            label, drawn = attempts[0].drawn(sweeps.get(attempts[0].client.sweep_name))
-            table.append(row(run, label, ledger.result(run), point_columns(drawn, attempts[0].point)))
+            label, cell = attempts[0].drawn(sweeps.get(attempts[0].client.sweep_name))
+            table.append(row(run, label, ledger.result(run), point_columns(cell, attempts[0].point)))
         table.sort(key=lambda row: (row["name"], row["run"]))  # in whatever order the server has them
     else:
         enter(ledger, plan.question.name, plan)
@@ -394,8 +394,8 @@ def _document(ledger: Ledger, found: Mapping[str, Attempts], sweep: file.Sweep) 
     for run, attempts in found.items():
         shown = next((shown for shown in attempts if shown.client.sweep_name == sweep.name), None)
         if shown is not None:
-            about, (label, drawn) = shown.point, shown.drawn(sweep)
-            overrides = (*words, *(f"{key}={value}" for key, value in drawn.items()))
+            about, (label, cell) = shown.point, shown.drawn(sweep)
+            overrides = (*words, *(f"{key}={value}" for key, value in cell.items()))
             runs.append(Run(run, label, base, overrides, False, about["S"], about["C"], str(ledger.root), about))
     question = Question(name=sweep.name, question="", base=base, set={}, grid=[{"sweep": [sweep.name]}])
     return document_of(Plan(question, tuple(runs)))

@@ -82,7 +82,7 @@ class Listed:
         return next(self.cells, None)
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
-        """What came of the cell that was drawn as `number`; `value` is the metric, lower better."""
+        """Take the outcome of the cell that was drawn as `number`; `value` is the metric, lower better."""
 
 
 class Bayes:

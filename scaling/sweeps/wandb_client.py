@@ -81,7 +81,7 @@ def answered(refused: str) -> Iterator[None]:
 
 
 def patient(call: Callable[[], T]) -> T:
-    """What a call of the client's finds."""
+    """The answer of a call of the client."""
     with answered("check the name and the key"):
         return call()
 

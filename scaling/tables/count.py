@@ -194,7 +194,7 @@ def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
 
 
 def _reach(entered: Tensor, output: Tensor) -> int:
-    """How many tokens before the last are the first that its output depends on."""
+    """The distance, in tokens, from the last position to the first that its output depends on."""
     (gradient,) = torch.autograd.grad(output.sum(), entered)
     (tokens,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
     return entered.shape[1] - 1 - int(tokens[0])

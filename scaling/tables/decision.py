@@ -116,8 +116,8 @@ def _interval(
     rng = np.random.Generator(np.random.Philox(SEED))
     counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), DRAWS)
     weights = counts[:, first] * counts[:, second]
-    drawn = weights.sum(1) > 0
-    values = (weights[drawn] @ won) / weights[drawn].sum(1)
+    is_drawn = weights.sum(1) > 0
+    values = (weights[is_drawn] @ won) / weights[is_drawn].sum(1)
     low, high = np.quantile(values, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
     return float(low), float(high)
 
@@ -128,7 +128,7 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     rows = {row.name for row in table.rows}
 
     def ours(name: str, values: Mapping[str, Sequence[float]], *, higher_is_better: bool = False) -> Scale:
-        return Scale(name, {row: own for row, own in values.items() if row in rows}, higher_is_better)
+        return Scale(name, {row: runs for row, runs in values.items() if row in rows}, higher_is_better)
 
     def papers(name: str, column: str | None, *, higher_is_better: bool = False) -> Scale:
         return Scale(name, {row: (figure,) for row, figure in table.figures(column).items()}, higher_is_better)

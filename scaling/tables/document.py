@@ -31,7 +31,7 @@ READING = "reading.md"
 def document(table: Table, counted: Sequence[Document], results: Results | None = None) -> Document:
     """The counts of a table's rows, and where there are results, the rows' means, differences and verdicts."""
     rows = {line["row"]: {key: value for key, value in line.items() if key != "by_slot"} for line in counted}
-    whole: Document = {
+    result: Document = {
         "table": table.name,
         "title": table.title,
         "source": table.source,
@@ -40,7 +40,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         "rows": list(rows.values()),
     }
     if results is None:
-        return whole
+        return result
     score = table.judged_by == "score"
     baselines, loss_baselines = table.baselines_of(results.rows), table.loss_baselines_of(results.rows)
     values, early_values = results.final(), results.early()
@@ -63,7 +63,11 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         }
     agreements = {}
     for column, theirs in table.compares.items():
-        means = {row: statistics.mean(own) for row, own in results.values(column).items() if own}
+        means = {
+            row: statistics.mean(values_of_row)
+            for row, values_of_row in results.values(column).items()
+            if values_of_row
+        }
         if (agreed := agreement(means, table.figures(theirs))) is not None:
             agreements[theirs] = agreed
     # A loss is ranked with the scores where both have one baseline.
@@ -74,7 +78,9 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
     }
     columns = []
     for column in columns_of(table, results):
-        scores = {row: own for row, own in results.values(column.name + SCORE).items() if own}
+        scores = {
+            row: values_of_row for row, values_of_row in results.values(column.name + SCORE).items() if values_of_row
+        }
         comparison = compare(scores, baselines, higher_is_better=True)
         for row in scores.keys() & rows.keys():
             rows[row].setdefault("downstream", {})[column.name] = {
@@ -94,7 +100,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
             }
         )
     basis = _basis_of(final)
-    whole |= {
+    result |= {
         "judged_by": table.judged_by,
         "studies": list(results.studies),
         "early_at": results.early_at,
@@ -103,7 +109,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         "agreement": agreements,
         **({"downstream": columns} if columns else {}),
     }
-    return whole | {"said": _notes(table, whole)}
+    return result | {"said": _notes(table, result)}
 
 
 def columns_of(table: Table, results: Results) -> list[Downstream]:
@@ -118,7 +124,7 @@ def columns_of(table: Table, results: Results) -> list[Downstream]:
 
 
 def _basis_of(comparison: Comparison) -> Document:
-    """What the intervals and the verdicts of a comparison rest on."""
+    """The basis of the intervals and the verdicts of a comparison."""
     return {
         "pools": {
             baseline: pool and {"deviation": math.sqrt(pool.variance), "freedom": pool.freedom}
@@ -241,7 +247,7 @@ def printed(table: Table, document: Document) -> Printed:
             "Early loss, ours",
             lambda row: _early(
                 row["early"] and row["early"]["value"],
-                statistics.stdev(own) if len(own := row["early_losses"]) > 1 else None,
+                statistics.stdev(early) if len(early := row["early_losses"]) > 1 else None,
             ),
         )
         add_published("Final loss, paper", "final_loss", "{:.3f}")
@@ -319,7 +325,7 @@ def _words(table: Table, results: Results) -> str:
 
 
 def _effort(results: Results, rows: int) -> str:
-    """How much was trained, on which hardware, in which time. What no run tells is left out."""
+    """The number of trained tokens, the hardware and the time, as far as the runs state them."""
     done = [run for run in results.runs if run["status"] != MISSING]
     timed = [run["worker_seconds"] for run in done if run["worker_seconds"] is not None]
     hardware, versions = (

@@ -190,8 +190,10 @@ def _effort(ledger: Ledger, runs: Iterable[str]) -> tuple[str | None, float | No
     attempts = [spans(ledger.attempts(run)) for run in runs]
     if not all(attempts):
         return None, None
-    whole = [each for of_run in attempts for each in of_run]
-    return str(min(begin for begin, _ in whole).date()), sum((end - begin).total_seconds() for begin, end in whole)
+    all_attempts = [each for of_run in attempts for each in of_run]
+    return str(min(begin for begin, _ in all_attempts).date()), sum(
+        (end - begin).total_seconds() for begin, end in all_attempts
+    )
 
 
 def _add_scores(
@@ -212,9 +214,9 @@ def _add_scores(
         used: dict[str, dict[str, Any]] = {}
         for column in columns:
             words = {
-                task: _settings(word_of(*item) for item in flat(own).items()) for task, own in column.tasks.items()
+                task: _settings(word_of(*item) for item in flat(tasks).items()) for task, tasks in column.tasks.items()
             }
-            entries = [finetuned.get((start, task, own)) for task, own in words.items()]
+            entries = [finetuned.get((start, task, tasks)) for task, tasks in words.items()]
             entries = [entry for entry in entries if entry is not None]
             if entries and len(entries) == len(column.tasks):
                 run[column.name + SCORE] = statistics.mean(entry["score"] for entry in entries)

@@ -49,13 +49,13 @@ def compare(
     scatter more than the rest are no part of the pool; their figures rest on their own runs, by Welch's test.
     """
     arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
-    own = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
+    spreads = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
     groups = {baselines[row]: list[str]() for row in results}
     for row in arrays:
         groups[baselines[row]].append(row)
-    strange = tuple(row for rows in groups.values() for row in _strange({row: own[row] for row in rows}))
-    pools = {baseline: _pool([own[row] for row in rows if row not in strange]) for baseline, rows in groups.items()}
-    scatter = {row: own[row] if row in strange else pools[baselines[row]] for row in arrays}
+    strange = tuple(row for rows in groups.values() for row in _strange({row: spreads[row] for row in rows}))
+    pools = {baseline: _pool([spreads[row] for row in rows if row not in strange]) for baseline, rows in groups.items()}
+    scatter = {row: spreads[row] if row in strange else pools[baselines[row]] for row in arrays}
     means = {row: _mean(arrays[row], scatter[row], row not in strange) for row in arrays}
     differences = {
         row: _difference(arrays[row], arrays[baseline], scatter[row], scatter[baseline])

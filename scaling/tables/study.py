@@ -88,23 +88,23 @@ def held(
 
         project = source.removeprefix("wandb:")
         if project.count("/") == 2:  # a sweep, which is a study of its own
-            asked, study = None, study or project.rpartition("/")[2]
+            planned, study = None, study or project.rpartition("/")[2]
         else:
-            asked = plan(question(table, words, study), words)
-            study = asked.question.name
-        source = pull(project, None, runs, asked)["folder"]
+            planned = plan(question(table, words, study), words)
+            study = planned.question.name
+        source = pull(project, None, runs, planned)["folder"]
     folder = Path(source or runs)
     if folder.suffix == ".csv":
-        found = read_points(folder, table)
+        points = read_points(folder, table)
     else:
         ledger = Ledger.open(folder)
-        found = read_ledger(ledger, table, study, columns)
-        if source and not found.runs:
+        points = read_ledger(ledger, table, study, columns)
+        if source and not points.runs:
             bases = ", ".join(sorted({ledger.plan(name)["study"]["base"] for name in ledger.studies()} - {""}))
             what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
             fix = "name the table that was trained, or the folder of its runs"
             raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
-    return found.with_columns(columns)
+    return points.with_columns(columns)
 
 
 def trained(
@@ -150,8 +150,8 @@ def trained(
 
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
-    own = [compared(table.config, (f"row={row.name}", *words)) for row in table.rows]
-    trees = [load(table.config, each).tree for each in own]
+    specs = [compared(table.config, (f"row={row.name}", *words)) for row in table.rows]
+    trees = [load(table.config, each).tree for each in specs]
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained
     # A section that is null means what the config meant before there was such a section.

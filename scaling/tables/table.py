@@ -135,7 +135,7 @@ class Table:
         return {name: cell for name, cell in cells.items() if isinstance(cell, float)}
 
     def baselines_of(self, rows: Iterable[str]) -> dict[str, str]:
-        """What each of `rows` is compared with: the first baseline, where the table does not have the row."""
+        """The baseline of each of `rows`: the first one, where the table does not have the row."""
         return {row: self.baselines.get(row, self.baseline) for row in rows}
 
     def loss_baselines_of(self, rows: Iterable[str]) -> dict[str, str]:
@@ -144,8 +144,8 @@ class Table:
         """
         objectives = {row: self.load(row)["objective.kind"] for row in self.baselines}
         first = {(baseline, objectives[baseline]): baseline for baseline in self.baselines.values()}
-        own = {row: first.setdefault((baseline, objectives[row]), row) for row, baseline in self.baselines.items()}
-        return self.baselines_of(rows) | {row: own[row] for row in rows if row in own}
+        firsts = {row: first.setdefault((baseline, objectives[row]), row) for row, baseline in self.baselines.items()}
+        return self.baselines_of(rows) | {row: firsts[row] for row in rows if row in firsts}
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
@@ -169,14 +169,14 @@ class Table:
         """The columns that words such as `cola,sst2` name: `all`, headings or tasks among the table's columns, which
         keep their keys, and other tasks.
         """
-        own = [column for column in self.downstream if column.tasks]
-        known: dict[str, list[Downstream]] = {ALL: own}
-        for column in own:
+        finetuned = [column for column in self.downstream if column.tasks]
+        known: dict[str, list[Downstream]] = {ALL: finetuned}
+        for column in finetuned:
             only = list(column.tasks) if len(column.tasks) == 1 else []
             for word in (column.heading, column.name, *only, *map(name_of, only)):
                 known.setdefault(word, [column])
         settings = {
-            word: item for column in own for item in column.tasks.items() for word in (item[0], name_of(item[0]))
+            word: item for column in finetuned for item in column.tasks.items() for word in (item[0], name_of(item[0]))
         }
         columns: list[Downstream] = []
         for name in filter(None, (name.strip() for word in words for name in word.split(","))):
@@ -185,7 +185,7 @@ class Table:
                 try:
                     named(task)
                 except ScalingError as error:
-                    near = nearest(name, [column.heading for column in own])
+                    near = nearest(name, [column.heading for column in finetuned])
                     fix = near if near.startswith("did you mean") else error.fix
                     raise ScalingError(error.what, key="--downstream", value=name, fix=fix) from None
                 published = {column for row in self.rows for column in row.published}
@@ -242,8 +242,8 @@ def read(name: str) -> Table:
 def _seeds(value: Any) -> dict[str, int]:
     """`3`, or `{baseline: 10, others: 3}`."""
     with under("seeds"):
-        given = value if isinstance(value, Mapping) else dict.fromkeys(SEEDS, value)
-        return {"baseline": 1, "others": 1, **check_keys(given, SEEDS, "a number of runs")}
+        seeds = value if isinstance(value, Mapping) else dict.fromkeys(SEEDS, value)
+        return {"baseline": 1, "others": 1, **check_keys(seeds, SEEDS, "a number of runs")}
 
 
 def _known(file: TableFile, key: str, name: str, names: Collection[str], what: str) -> None:

@@ -28,7 +28,7 @@ from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
 
-Tell = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[Mapping[str, Any]], None]
 
 LINES = 5.0  # seconds between plain lines of training
 PERIOD = 600.0  # seconds by which the speed is estimated, and with it the time left
@@ -63,9 +63,9 @@ class LedgerCallback(Checkpoint):
     """Evaluates, logs and saves a run; Lightning calls it after the other callbacks.
 
     It lets Lightning validate at the steps of the run's evaluations, writes each entry of the run's log, and hands it
-    to the loggers and to `tell`, which follows the run for a person, and hears also at which step it is, and whether it
-    evaluates. It saves every so many steps, at `pinned` steps, which others need, at the best step and at the end; a
-    signal is waited for, and saved for.
+    to the loggers and to `listeners`, which show the run to a person and are also called at each step. It saves every
+    so many steps, at `pinned` steps, which others need, at the best step and at the end; a signal is waited for, and
+    saved for.
 
     It ends a run when so many evaluations as the run has patience for did not improve. A checkpoint's note keeps the
     `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
@@ -80,10 +80,11 @@ class LedgerCallback(Checkpoint):
         attempt: Attempt | None,
         pinned: Collection[int],
         best: Best,
-        tell: Collection[Tell] = (),
+        listeners: Collection[Listener] = (),
         loggers: Collection[Logger] = (),
     ):
-        self.experiment, self.attempt, self.pinned, self.best, self.tell = experiment, attempt, pinned, best, tell
+        self.experiment, self.attempt, self.pinned, self.best = experiment, attempt, pinned, best
+        self.listeners = listeners
         self.loggers, self.wandb = ([], None) if attempt is None else opened(experiment, attempt, loggers)
         self.result: Mapping[str, Any] | None = None  # how the run ended
         self.evaluated, self.peak = experiment.evaluated, peak(experiment.config["trainer.precision"])
@@ -183,17 +184,17 @@ class LedgerCallback(Checkpoint):
             self.attempt.log.write(entry)
         for each in self.loggers:
             each.log_metrics(numbers(entry), entry["step"])
-        for tell in self.tell:
-            tell(entry)
+        for listener in self.listeners:
+            listener(entry)
 
     def _progress(self, step: int, evaluating: bool = False) -> None:
-        for tell in self.tell:
-            tell({"kind": "progress", "step": step, "steps": self.experiment.steps, "evaluating": evaluating})
+        for listener in self.listeners:
+            listener({"kind": "progress", "step": step, "steps": self.experiment.steps, "evaluating": evaluating})
 
     def _save_where_due(self, trainer: Trainer) -> None:
-        step, every = trainer.global_step, self.experiment.config["train.checkpoint_every"]
+        step, interval = trainer.global_step, self.experiment.config["train.checkpoint_every"]
         is_last = step == self.experiment.steps or trainer.should_stop
-        if step % every == 0 or step in self.pinned or step == self.best_step or is_last:
+        if step % interval == 0 or step in self.pinned or step == self.best_step or is_last:
             self._save(trainer)
 
     def _leave(self, trainer: Trainer, signal: int) -> None:
@@ -203,9 +204,9 @@ class LedgerCallback(Checkpoint):
 
     def _save(self, trainer: Trainer) -> None:
         self.step = step = trainer.global_step
-        every, keep = (self.experiment.config[f"train.{key}"] for key in ("checkpoint_every", "keep"))
+        interval, keep = (self.experiment.config[f"train.{key}"] for key in ("checkpoint_every", "keep"))
         note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
-        pinned = [step - step % every - back * every for back in range(keep if keep > KEEP else 0)]
+        pinned = [step - step % interval - back * interval for back in range(keep if keep > KEEP else 0)]
         pinned += [] if self.best_step is None else [self.best_step]
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
@@ -221,7 +222,7 @@ def _fits(trainer: Trainer) -> bool:
     return trainer.state.fn == TrainerFn.FITTING
 
 
-class Teller(Progress):
+class ProgressDisplay(Progress):
     """Prints on standard error each evaluation, and in between how far the run is: the loss, the speed, the fraction of
     the machine's peak where that is known, and the time left. On a terminal that is a bar, elsewhere a line every few
     seconds.

@@ -134,11 +134,11 @@ class Evaluation:
 
     def measured(self) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        every = [self.sums] * self.ranks
+        of_ranks = [self.sums] * self.ranks
         if self.ranks > 1:
-            distributed.all_gather_object(every, self.sums)
-        names = dict.fromkeys(name for sums in every for name in sums)
-        summed = {name: reduce(_longer, (sums[name] for sums in every if name in sums)) for name in names}
+            distributed.all_gather_object(of_ranks, self.sums)
+        names = dict.fromkeys(name for sums in of_ranks for name in sums)
+        summed = {name: reduce(_longer, (sums[name] for sums in of_ranks if name in sums)) for name in names}
         tables = {name: table.transpose(0, -1).tolist() for name, table in summed.items()}
         plain, count = tables["loss"]
         if not count:
@@ -176,7 +176,7 @@ def _longer(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Outputs:
-    """What a model puts out for each batch of an evaluation; each rank sees its own batches, in their order."""
+    """The outputs of a model for each batch of an evaluation; each rank sees its own batches, in their order."""
 
     def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
@@ -187,8 +187,8 @@ class Outputs:
         """Note what the model's head predicts of this rank's next batch, or let the model write its answers."""
         if self.rank + self.ranks * len(self._own) >= self.count:
             return  # a spare batch
-        own = self._answers(model, batch) if self.written else predictions
-        self._own.append(own.float().cpu() if own.is_floating_point() else own.cpu())
+        answers = self._answers(model, batch) if self.written else predictions
+        self._own.append(answers.float().cpu() if answers.is_floating_point() else answers.cpu())
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
         """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
@@ -205,11 +205,11 @@ class Outputs:
 
     def all(self) -> Iterator[tuple[Tensor, Batch]]:
         """The outputs of all batches in their order, on every rank, each with its batch."""
-        every = [self._own] * self.ranks
+        of_ranks = [self._own] * self.ranks
         if self.ranks > 1:
-            distributed.all_gather_object(every, self._own)
+            distributed.all_gather_object(of_ranks, self._own)
         for step in range(self.count):
-            yield every[step % self.ranks][step // self.ranks], self.batches.batch(step)
+            yield of_ranks[step % self.ranks][step // self.ranks], self.batches.batch(step)
 
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
@@ -280,8 +280,8 @@ def compared(source: Any, predictions: Mapping[int, Any], others: Mapping[int, A
     `difference` to it with its `interval` and `p`.
     """
     metric, labelled, references, groups = _labelled(source, predictions)
-    own, other = ([each.get(index) for index in labelled] for each in (predictions, others))
-    result = paired_bootstrap(metric, own, other, references, groups)
+    first, other = ([each.get(index) for index in labelled] for each in (predictions, others))
+    result = paired_bootstrap(metric, first, other, references, groups)
     return {
         "score_against": metric.score(other, references, groups)[metric.main],
         "difference": result.difference,
@@ -312,14 +312,14 @@ class Predictor:
         shared = Vocabulary.of(train), size["length"], family_of(sections["model"])
         self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
         if self.objective.vocabulary.size > size["vocabulary"]:
-            ids, known = self.objective.vocabulary.size, size["vocabulary"]
-            what = f"the task takes {ids:,} token ids, and the model knows {known:,}"
+            ids, known_ids = self.objective.vocabulary.size, size["vocabulary"]
+            what = f"the task takes {ids:,} token ids, and the model knows {known_ids:,}"
             raise ScalingError(what, key="data.tokenizer", fix="take the tokenizer that the run was trained with")
         self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
 
     @torch.no_grad()
     def outputs(self, source: Any) -> Outputs:
-        """What the model puts out for the examples of a source."""
+        """The outputs of the model for the examples of a source."""
         rows = max(1, EVALUATION_TOKENS // self.objective.reads)
         batches, count = evaluation(source, self.objective, rows)
         outputs, model = Outputs(batches, count), self.run.model(self.device)

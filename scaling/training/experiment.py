@@ -39,7 +39,7 @@ from scaling.training.transfer import Start, reading
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a run computes, and nothing of where or how it is executed."""
+    """The computation of a run, without where or how it is executed."""
 
     config: Config
     steps: int
@@ -80,7 +80,7 @@ class Experiment:
 
     @property
     def start_note(self) -> dict[str, Any]:
-        """What a checkpoint states about the weights that it leaves out: where they are, and their hash."""
+        """The place and the hash of the weights that a checkpoint leaves out."""
         return {} if self.start is None or self.saved == self.names else {"start": self.start.record}
 
     @property
@@ -89,7 +89,7 @@ class Experiment:
         return self.config.tree["train"]["patience"]
 
     def rate(self, spec: ParameterSpec) -> float:
-        """By what a parameter's learning rate differs from the optimizer's."""
+        """The factor of a parameter's learning rate, relative to the optimizer's."""
         return self.parametrization.rate(spec) * self.config["train.layer_decay"] ** self.depths.get(spec.name, 0)
 
     @property
@@ -106,7 +106,7 @@ class Experiment:
 
     @cached_property
     def name(self) -> str:
-        """What the run is shown under, in the ledger and by loggers; of a trunk, without its branches' budgets."""
+        """The name of the run in the ledger and in loggers; that of a trunk leaves out its branches' budgets."""
         name = run_name(self.config, self.cost.parameters_non_embedding)
         budgets = tuple(f"{key.rpartition('.')[2]}=" for key in values.BUDGET)
         return name if self.horizon else " ".join(w for w in ("trunk", *name.split(" ")) if not w.startswith(budgets))
@@ -211,8 +211,8 @@ def _assemble(config: Config) -> Experiment:
         start.check_tokenizer(train)
     config = transfer.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
-    if (own := Start.of_vectors(config, train)) is not None:
-        start, covered = own
+    if (vectors := Start.of_vectors(config, train)) is not None:
+        start, covered = vectors
         remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
         moved = f"parametrization T5 draws tables at N(0, 1), which {config['optimizer.kind']} hardly moves"
@@ -277,7 +277,7 @@ def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
 
 
 def counted(config: Config) -> Cost:
-    """What the model of a config costs, as a run of it would train it: its parts, on the vocabulary of its start."""
+    """The cost of the model of a config, as a run would train it: its parts, on the vocabulary of its start."""
     with config.placing():
         start = Start.read(config)
         config = values.sized(config, start)
@@ -294,9 +294,9 @@ def _selected(
     """The start as it fits the model, all names, and those that are trained: what the tuning does, what the start does
     not have, and the named parts; without a tuning, the parts.
     """
-    every = parameters(model)
-    names = frozenset(spec.name for spec, _ in every)
-    added = {spec.name for spec, _ in every if spec.slot == ADDED}
+    all_parameters = parameters(model)
+    names = frozenset(spec.name for spec, _ in all_parameters)
+    added = {spec.name for spec, _ in all_parameters if spec.slot == ADDED}
     start = None if start is None else start.fitted(model, added)
     new = frozenset() if start is None else start.drawn
     trained = frozenset() if tuning is not None and named == "all" else transfer.trained(model, named, new)
@@ -371,7 +371,7 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
             raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
     elif not batches.passes(1):
         raise config.error("train.epochs", "there is no end to the data", "set train.tokens or trainer.max_steps")
-    most = 1
-    while reached(most) < needed:
-        most *= 2
-    return bisect_left(range(most + 1), needed, lo=1, key=reached)
+    bound = 1
+    while reached(bound) < needed:
+        bound *= 2
+    return bisect_left(range(bound + 1), needed, lo=1, key=reached)

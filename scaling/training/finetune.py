@@ -80,7 +80,7 @@ class Pretrained:
 
     @property
     def codec(self) -> Codec:
-        """Its tokenizer."""
+        """The tokenizer."""
         from scaling.data.codec import Codec
 
         return Codec.load(self.checked_tokenizer)
@@ -178,9 +178,9 @@ def compose(
         "start": _start(source, head),
     }
     config = _loaded(filled, words, overlays)
-    given = {"model", "size", "runs", *(word.partition("=")[0] for word in words)}
+    set_keys = {"model", "size", "runs", *(word.partition("=")[0] for word in words)}
     shown = {**filled, **{f"model.{key}": value for key, value in head.items()}}
-    remarks = [f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in given]
+    remarks = [f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in set_keys]
     return replace(config, remarks=(*config.remarks, *remarks))
 
 
@@ -191,15 +191,15 @@ def name_of(task: str) -> str:
 
 def named(task: str) -> str:
     """A shipped task by its name, or another file."""
-    if task in (every := names("task")):
+    if task in (task_names := names("task")):
         return f"task/{task}"
     if task not in names("data") and not Path(task).suffix and not os.path.exists(Path(task).expanduser()):
-        raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, every))
+        raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, task_names))
     return task
 
 
 def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
-    """What the task of a `data` line asks for: its answer, labels, order and metric."""
+    """The goal of the task of a `data` line: its answer, labels, order and metric."""
     if not _is_task(data):
         fix = "name one of `scaling tasks`, or a file with data of the kind Task"
         raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
@@ -233,7 +233,9 @@ def _start(source: Pretrained, head: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _head(source: Pretrained, goal: Any) -> dict[str, Any]:
-    """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
+    """The changes of the model for a head that predicts the task's answers; a model that writes them keeps its own
+    head.
+    """
     if source.family == "encoder_decoder" or goal.answer not in HEADS:
         return {}
     # GPT reads a pair without an order in both orders.
@@ -276,18 +278,18 @@ def finetuned(
     if task is not None and "=" in task:
         task, words = None, [task, *words]
     source = pretrained(run, runs)
-    own = source.data
-    if not _is_task(own):
+    own_data = source.data
+    if not _is_task(own_data):
         fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
         raise ScalingError("it was not trained on a task", key="RUN", value=os.fspath(run), fix=fix)
-    filled: dict[str, Any] = {"data": own if task is None else named(task)}
-    if task is not None and "tokenizer" in own:
-        filled["data.tokenizer"] = own["tokenizer"]
+    filled: dict[str, Any] = {"data": own_data if task is None else named(task)}
+    if task is not None and "tokenizer" in own_data:
+        filled["data.tokenizer"] = own_data["tokenizer"]
     data = _line(source, filled, words, runs)
-    ours, theirs = goal(own), goal(data, task)
+    ours, theirs = goal(own_data), goal(data, task)
     for key, of in {"answers": lambda one: one.answer, "labels": lambda one: list(one.labels)}.items():
-        if (learned := of(ours)) != (asked := of(theirs)):
-            what = f"the run was trained for the {key} {learned}, and the task has {asked}"
+        if (learned := of(ours)) != (expected := of(theirs)):
+            what = f"the run was trained for the {key} {learned}, and the task has {expected}"
             raise ScalingError(what, key="TASK", value=task, fix="finetune a run on this task")
     return source, data
 

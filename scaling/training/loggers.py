@@ -101,8 +101,8 @@ class RunWandbLogger(WandbLogger):
         """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""
 
         def finish() -> None:
-            known = {key: (result or {}).get(key) for key in ENDS}
-            self.experiment.summary.update({key: value for key, value in known.items() if value is not None})
+            ends = {key: (result or {}).get(key) for key in ENDS}
+            self.experiment.summary.update({key: value for key, value in ends.items() if value is not None})
             self.experiment.finish(0 if result else 1)
 
         tried(finish)

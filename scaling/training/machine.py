@@ -100,7 +100,7 @@ def flushed() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Device:
-    """What a device can do at most: dense operations per second by precision, and bytes of memory."""
+    """The limits of a device: dense operations per second by precision, and bytes of memory."""
 
     bf16: float
     float32: float

@@ -167,8 +167,8 @@ class FamilyModule(LightningModule):
             self._update()
         rate = one.schedule.factor(step, self.steps) * one.optimizer.lr
         # Where Lightning hands metrics to loggers: at every step, logging would take a tenth of a small model's time.
-        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if step == self._first or (step + 1) % max(1, every) == 0:
+        log_interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if step == self._first or (step + 1) % max(1, log_interval) == 0:
             logged = {"train/loss": loss, "train/gradient_norm": norm, "train/learning_rate": rate}
             self.log_dict(logged, logger=not self.recorded)
         self._set_rates(step + 1)
@@ -207,7 +207,7 @@ class FamilyModule(LightningModule):
             self.weights.round()
 
     def _loss(self, batch: Batch) -> Loss:
-        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
+        """The loss that is minimised: the head's own, and where there is a teacher the distance to its predictions."""
         if self.teacher is None:
             return self.model.loss(batch, self.experiment.config["train.smoothing"])
         objective = cast(Distil, self.experiment.batches.objective)

@@ -128,8 +128,8 @@ def _groups(line: Any, parameters: Sequence[Parameter], rate: Rate) -> list[dict
     """Parameters of one rate and one weight decay together, in the model's order, by the keys of an optimizer."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in parameters:
-        own = (line.lr * rate(parameter.spec), 0.0 if parameter.spec.role in CONSTANT else line.weight_decay)
-        groups.setdefault(own, []).append(parameter.tensor)
+        settings = (line.lr * rate(parameter.spec), 0.0 if parameter.spec.role in CONSTANT else line.weight_decay)
+        groups.setdefault(settings, []).append(parameter.tensor)
     return [
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}
         for (peak, weight_decay), tensors in groups.items()

@@ -27,7 +27,7 @@ class Parametrization(Protocol):
         ...
 
     def rate(self, spec: ParameterSpec) -> float:
-        """By what the learning rate of a parameter is multiplied."""
+        """The factor of a parameter's learning rate."""
         return 1.0
 
 
@@ -129,8 +129,8 @@ def initialise(
     if any(parameter.is_meta for parameter in model.parameters()):
         _materialise(model, device)
     for module in model.modules():
-        own = module.named_parameters(recurse=False)
-        constants = [(name, parameter) for name, parameter in own if role(module, name) in CONSTANT]
+        own_parameters = module.named_parameters(recurse=False)
+        constants = [(name, parameter) for name, parameter in own_parameters if role(module, name) in CONSTANT]
         if constants and hasattr(module, "reset_parameters") and not isinstance(module, nn.Linear):
             module.reset_parameters()  # type: ignore[operator]
             continue

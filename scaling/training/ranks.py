@@ -166,7 +166,7 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
 
 
 def _fault(handle: LocalHandle) -> tuple[str, int | None] | None:
-    """What a rank failed by, and the exit code of an error; a rank that a signal stopped has not failed."""
+    """The error of a rank and its exit code; a rank that a signal stopped has not failed."""
     if handle.end is None or handle.signal in signals.ENDING:
         return None
     return handle.end.value if handle.end.status == "done" else (str(handle.end.reason), None)

@@ -27,7 +27,7 @@ from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.checkpoint import find
 from scaling.ledger.run import Outcome
-from scaling.training.callbacks import Best, LedgerCallback, Superseded, Tell, Teller, norms
+from scaling.training.callbacks import Best, LedgerCallback, Listener, ProgressDisplay, Superseded, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import report_again
@@ -66,12 +66,12 @@ def train_run(
     experiment: Experiment,
     ledger: Ledger | None,
     *,
-    tell: Collection[Tell] = (),
+    listeners: Collection[Listener] = (),
     callbacks: Collection[Callback] = (),
     loggers: Collection[Logger] = (),
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
-    `tell` gets each entry of the log; callbacks and loggers are a person's own.
+    `listeners` gets each entry of the log; callbacks and loggers are a person's own.
 
     Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
     trained as far as its `steps`, and keeps those that branches start from.
@@ -82,7 +82,7 @@ def train_run(
             raise experiment.config.error("trainer.devices", what, "take trainer.devices=1")
         count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
         threads = suited(experiment, max(1, cores() // count))
-        start_ranks(count, threads, _train_rank, experiment.config, steps, bool(tell))
+        start_ranks(count, threads, _train_rank, experiment.config, steps, bool(listeners))
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
@@ -91,7 +91,7 @@ def train_run(
         with attempt or nullcontext():
             try:
                 start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
-                return _trained(experiment, attempt, start, tell if first() else (), callbacks, loggers)
+                return _trained(experiment, attempt, start, listeners if first() else (), callbacks, loggers)
             except Superseded:
                 return None
             except Exception as error:
@@ -107,8 +107,8 @@ def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
     experiment, ledger = assemble(config), Ledger.create(config["runs"]) if first() else None
     if steps is not None and (trunk := experiment.trunk()) is not None:
         experiment = replace(trunk[0], steps=steps)
-    with Teller() if shown and first() else nullcontext() as listener:
-        train_run(experiment, ledger, tell=[] if listener is None else [listener])
+    with ProgressDisplay() if shown and first() else nullcontext() as listener:
+        train_run(experiment, ledger, listeners=[] if listener is None else [listener])
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -156,7 +156,7 @@ def _trained(
     experiment: Experiment,
     attempt: Attempt | None,
     start: Checkpoint | None,
-    tell: Collection[Tell],
+    listeners: Collection[Listener],
     callbacks: Collection[Callback],
     loggers: Collection[Logger],
 ) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _trained(
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
-    recorder = LedgerCallback(experiment, attempt, pinned, best, tell, loggers)
+    recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
     with recorder, signals.listening(), _quiet():
         signals.process.pruned = False
         trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)

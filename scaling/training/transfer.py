@@ -126,7 +126,7 @@ class Start:
 
     @property
     def record(self) -> dict[str, Any]:
-        """By which the weights are found again, and known to be the same."""
+        """The place of the weights, and the hash by which they are known to be the same."""
         return {"sha256": self.sha256, **self.saved.place}
 
     def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
@@ -134,14 +134,14 @@ class Start:
         may be missing: a start is a base, or tuned in the same way.
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
-        missing, shaped, drawn, grown, used = list[str](), dict[str, str](), set[str](), set[str](), set[str]()
+        missing, shaped, new, grown, used = list[str](), dict[str, str](), set[str](), set[str](), set[str]()
         for tensor, aliases in _tensors(model):
             name, there = aliases[0], [alias for alias in aliases if alias in self.saved.tensors]
             accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
                 if not accepted and name not in added:
                     missing.append(name)
-                drawn.add(name)
+                new.add(name)
                 continue
             base = self.saved.tensors[there[0]]
             used |= {alias for alias in there if alias == there[0] or torch.equal(self.saved.tensors[alias], base)}
@@ -151,12 +151,12 @@ class Start:
             by_row = spec is not None and (spec.role == "table" or (spec.slot == "head" and is_vocabulary))
             if base.shape == tensor.shape:
                 if accepted and not by_row:
-                    drawn.add(name)
+                    new.add(name)
                 continue
             if not accepted:
                 shaped[name] = f"{name} is {weights.shape(base)} instead of {weights.shape(tensor)}"
             more = base.ndim == tensor.ndim and base.shape[1:] == tensor.shape[1:] and len(base) < len(tensor)
-            (grown if by_row and more else drawn).add(name)
+            (grown if by_row and more else new).add(name)
         left = self.saved.tensors.keys() - used
         extra = [name for name in self.saved.tensors if name in left and not matches(name, self.unused)]
         if missing or shaped or extra:
@@ -166,20 +166,20 @@ class Start:
             words = " and ".join(f"{key}={_patterns(names)}" for key, names in keys.items() if names)
             fix = f"set {words} where that is meant, or take the start's model"
             raise ScalingError(f"the weights of {self.name} do not fit the model: {what}", key="start", fix=fix)
-        if len(drawn) == len(_tensors(model)):
+        if len(new) == len(_tensors(model)):
             what = f"the run takes no tensor of {self.name}"
             raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
-        return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
+        return replace(self, drawn=frozenset(new), grown=frozenset(grown), left=frozenset(left))
 
     def check_tokenizer(self, source: Source) -> None:
         """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
-        own: str | None = getattr(source, "tokenizer", None)
-        if own is None or self.saved.tokenizer is None:
+        expected: str | None = getattr(source, "tokenizer", None)
+        if expected is None or self.saved.tokenizer is None:
             return
         start = hashlib.sha256(self.saved.tokenizer.read_bytes()).hexdigest()
-        if own != start:
+        if expected != start:
             raise ScalingError(
-                f"the data have another tokenizer ({own[:12]}) than {self.name} ({start[:12]})",
+                f"the data have another tokenizer ({expected[:12]}) than {self.name} ({start[:12]})",
                 key="data.tokenizer",
                 fix=f"take {{kind: File, path: {self.saved.tokenizer}}}, or another start",
             )
@@ -225,15 +225,15 @@ def _patterns(names: Sequence[str]) -> str:
 
 def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset[str]:
     """The names of the parameters that a run trains; `new` are those that its start does not have."""
-    every = [spec for spec, _ in parameters(model)]
-    head = {spec.name for spec in every if spec.slot == "head"}
+    specs = [spec for spec, _ in parameters(model)]
+    head = {spec.name for spec in specs if spec.slot == "head"}
     if parts == "all":
-        return frozenset(spec.name for spec in every)
+        return frozenset(spec.name for spec in specs)
     if parts == "head":
         names = head
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        biases = {spec.name for spec in every if spec.role == "bias"}
+        biases = {spec.name for spec in specs if spec.role == "bias"}
         names = biases | set(new) if biases - head else set()  # a new head's bias alone would be a linear probe
         what, fix = "the model below its head has no biases", "set bias: true in its pieces, or name other parts"
     elif isinstance(parts, Mapping):
@@ -303,7 +303,7 @@ def check_head(model: Family, objective: Any, source: Source) -> None:
 
 
 def _complaints(model: Family, objective: Any, source: Source) -> Iterator[tuple[str, object, str, str]]:
-    """What does not fit: its key, its value, what is wrong, and the fix."""
+    """The parts that do not fit: key, value, fault and fix of each."""
     head, kind = model.head, type(model.head).__name__
     if model.learns_previous != getattr(objective, "previous", False):
         learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"

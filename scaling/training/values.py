@@ -31,11 +31,11 @@ def check(config: Config) -> None:
     config.check()
     check_varied(config)
     if (start := config.tree.get("start")) is not None:
-        given = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
-        if len(given) != 1:
-            what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
+        sources = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
+        if len(sources) != 1:
+            what = "it names no weights" if not sources else f"it names weights by {' and by '.join(sources)}"
             raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
-        if start.get("step") is not None and given != ["run"]:
+        if start.get("step") is not None and sources != ["run"]:
             raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
     if "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None:
         fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
@@ -97,8 +97,8 @@ def with_vocabulary(config: Config, vocabulary: Vocabulary, start: Start | None 
             f"the data and the objective use {vocabulary.size} ids",
             f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
         )
-    needed, own = vocabulary.rounded(config["train.round_vocabulary"]).size, (start and start.vocabulary) or 0
-    ids = own if own >= vocabulary.size else needed
+    needed, trained = vocabulary.rounded(config["train.round_vocabulary"]).size, (start and start.vocabulary) or 0
+    ids = trained if trained >= vocabulary.size else needed
     return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": ids}})
 
 

@@ -72,7 +72,7 @@ def has_login() -> bool:
 
 
 def shown(value: Any) -> Any:
-    """What W&B may see of a spec: of a file its name alone, of an address neither user nor password."""
+    """The part of a spec that W&B may see: of a file its name alone, of an address neither user nor password."""
 
     def public(leaf: Any) -> Any:
         if not isinstance(leaf, str):
@@ -83,7 +83,7 @@ def shown(value: Any) -> Any:
 
 
 def tried(call: Callable[[], Value], otherwise: str = "the run goes on without it") -> Value | None:
-    """What a call of W&B returns; None where it fails, which is one warning."""
+    """The answer of a call of W&B; None where it fails, which is one warning."""
     try:
         return call()
     except Exception as error:

@@ -50,17 +50,19 @@ def compare(
     names = _names(a, b)
     baseline, candidate = names
     sets = [runs_of(source, rename, Path(runs)) for source in (a, b)]
-    found = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
-    k, difference = found.k, found.difference(found.budget)
+    result = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
+    k, difference = result.k, result.difference(result.budget)
     passes = None if at_least is None else k.low >= at_least
-    seeds, residuals = found.law.seed_noise, residual_scale(found.law)
+    seeds, residuals = result.law.seed_noise, residual_scale(result.law)
     sides = [{"name": name, "runs": len(points)} for name, points in zip(names, sets)]
-    order = [{"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER]
+    order = [
+        {"C": result.budget * times, "probability": result.probability(result.budget * times)} for times in FARTHER
+    ]
     document = {
-        "baseline": {**sides[0], "loss": found.loss(0, found.budget)},
-        "candidate": {**sides[1], "loss": found.loss(1, found.budget)},
-        "law": found.law.form.formula,
-        "C": found.budget,
+        "baseline": {**sides[0], "loss": result.loss(0, result.budget)},
+        "candidate": {**sides[1], "loss": result.loss(1, result.budget)},
+        "law": result.law.form.formula,
+        "C": result.budget,
         "k": k.to_json(),
         "difference": difference.to_json(),
         "noise": {"seeds": seeds, "residuals": residuals},
@@ -70,17 +72,17 @@ def compare(
         "passes": passes,
     }
     kind = "about the law; no two runs differ in their seed alone" if seeds is None else "between seeds"
-    spread = residuals if seeds is None else seeds
+    noise = residuals if seeds is None else seeds
     times, higher = interval(k.to_json(), ".3g"), interval(difference.to_json())
     rows = [
         ["compute", f"{k.estimate:.3g} × {times}", f"{baseline} needs this for the loss of {candidate}"],
         ["loss", f"{difference.estimate:+.4f} {higher}", f"{candidate} less {baseline} at equal compute"],
-        ["noise", f"{100 * spread:.2g}%", f"standard deviation of a loss {kind}"],
+        ["noise", f"{100 * noise:.2g}%", f"standard deviation of a loss {kind}"],
     ]
     chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in order]
     lines = [
         f"{candidate} against {baseline}: {len(sets[1])} and {len(sets[0])} runs, {document['law']}",
-        (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
+        (["", f"at C = {short(result.budget)}, {percent(result.level)}", ""], rows),
         f"probability that {candidate} is better: {', '.join(chances)}",
         WORDS[document["verdict"]].format(candidate),
     ]
@@ -90,7 +92,7 @@ def compare(
 
 
 def _names(a: Any, b: Any) -> tuple[str, str]:
-    """What the sets are called: the row, the study or the file, or the whole source where these are the same."""
+    """The names of the sets: the row, the study or the file, or the whole source where these are the same."""
     if not isinstance(a, str | Path) or not isinstance(b, str | Path):
         return "A", "B"
     refuse(str(a) == str(b), "is compared with itself", "name another table, or SOURCE:ROW", key="b", value=str(b))

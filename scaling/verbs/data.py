@@ -163,7 +163,7 @@ def _config(name: str | None, overrides: Sequence[str], model: str | None) -> co
 
 
 def _counts(loaded: config.Config, data: Any) -> tuple[dict[str, Any], Any]:
-    """What each split holds, as far as that is known of such data, and the source of the training split."""
+    """The size of each split, as far as such data state it, and the source of the training split."""
     from scaling.data.source import SPLITS
     from scaling.data.store import PackedSource, PairedSource, root
 

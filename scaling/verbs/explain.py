@@ -181,7 +181,7 @@ def _cell(row: Mapping[str, Any], title: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Costs(Result):
-    """What models cost: `costs` by name. The figures of a single model are attributes (docs/json.md)."""
+    """The costs of models, in `costs` by name. The figures of a single model are attributes (docs/json.md)."""
 
     costs: Mapping[str, Cost] = field(default_factory=dict)
 
@@ -202,14 +202,14 @@ def inspect(
 
     `scaling table TABLE --counts` counts every row of a table.
     """
-    names, overrides = ([word for word in words if ("=" in word) == given] for given in (False, True))
+    names, overrides = ([word for word in words if ("=" in word) == is_override] for is_override in (False, True))
     each = dict.fromkeys((name, length) for name in names or [None] for length in lengths or [None])
     checked = {}
     for name, length in each:
-        title, given = name or "model", list(overrides)
+        title, is_override = name or "model", list(overrides)
         if length is not None:
-            title, given = f"{title}, {length:,} tokens", [*given, f"size.length={length}"]
-        checked[title] = load(name, given, overlays=overlays).check()
+            title, is_override = f"{title}, {length:,} tokens", [*is_override, f"size.length={length}"]
+        checked[title] = load(name, is_override, overlays=overlays).check()
 
     from scaling.training.experiment import counted  # torch is imported once the configs are known to be right
 

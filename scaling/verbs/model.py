@@ -30,7 +30,9 @@ STRATEGY = "Greedy"
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model wrote after a prompt; `score` is the sum of the log probabilities, under beam search penalised."""
+    """The text that a model wrote after a prompt; `score` is the sum of log probabilities, penalised under beam
+    search.
+    """
 
     text: str
     tokens: Sequence[int]

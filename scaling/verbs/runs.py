@@ -111,9 +111,9 @@ def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
     parts += [] if result is None else [_section("result", result)]
     for attempt in attempts:
         start, end = attempt["start"], attempt["end"] or {}
-        known = {"host": start.get("host"), "started": start.get("time")}
-        known |= {key: end[key] for key in ("outcome", "reason", "differences") if end.get(key)}
-        parts.append(_section(f"attempt {attempt['attempt']}", known | ({"ended": end["time"]} if end else {})))
+        facts = {"host": start.get("host"), "started": start.get("time")}
+        facts |= {key: end[key] for key in ("outcome", "reason", "differences") if end.get(key)}
+        parts.append(_section(f"attempt {attempt['attempt']}", facts | ({"ended": end["time"]} if end else {})))
     document = {"row": row, "result": result, "attempts": attempts, "spec": spec, "history": history}
     return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
 
@@ -156,9 +156,9 @@ def diff(
         result = {key: value for key, value in (ledger.result(run) or {}).items() if key not in UNCOMPARED}
         return spec | ({"result": result} if result else {})
 
-    found = differences(document(one), document(other))
-    rows = [row for key, pair in found.items() for row in _rows(text(key)[1:-1], *pair)]
-    return Result(found, [(["key", "one", "other"], rows) if rows else "no difference"])
+    changes = differences(document(one), document(other))
+    rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
+    return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
 
 
 def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
@@ -186,9 +186,9 @@ def gc(
     logs and results always stay, and final weights too; --weights frees those from which no other run still starts.
     """
     ledger = Ledger.open(runs)
-    waste, kept = space.waste(ledger, weights)
+    waste, waiting = space.waste(ledger, weights)
     total = space.free(waste) if free else sum(item.bytes for item in waste)
-    items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
+    items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, waiting))
     what = "freed" if free else "can be freed; --free does it" if items else "to free"
     notes = [item["path"] for item in items] + ["kept: other runs start from these weights"] * len(needed)
     rows = [[each["run"], byte_size(each["bytes"]), each["kind"], note] for each, note in zip(items + needed, notes)]
@@ -233,8 +233,8 @@ def _machine() -> Iterator[dict[str, Any]]:
     yield _found("threads", what, None if is_right else f"set it to at most {plural(cores, 'core')}")
     if "SC_AVPHYS_PAGES" in os.sysconf_names:
         page = os.sysconf("SC_PAGE_SIZE")
-        whole, free = (byte_size(os.sysconf(f"SC_{which}_PAGES") * page) for which in ("PHYS", "AVPHYS"))
-        yield _found("memory", f"{whole}, of which {free} are free")
+        total, free = (byte_size(os.sysconf(f"SC_{which}_PAGES") * page) for which in ("PHYS", "AVPHYS"))
+        yield _found("memory", f"{total}, of which {free} are free")
 
 
 def _devices() -> Iterator[dict[str, Any]]:

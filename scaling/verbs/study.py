@@ -44,7 +44,7 @@ class StudyPlan(Result):
 
 
 def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
-    """What is printed of a plan: its question, a row a run, the costs of the whole, and what it will identify."""
+    """The printed plan: its question, a row for each run, the total cost, and what it will identify."""
     total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
     places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
     titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
@@ -133,19 +133,19 @@ def plan(
     from scaling.studies.plan import plan as plan_runs
 
     refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
-    given, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
-    question = read(study, at, given)
+    words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
+    question = read(study, at, words)
     places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
     if goal is not None:
-        question = extended(question, goal, budget, given)
-    with placed(study, at, given):
+        question = extended(question, goal, budget, words)
+    with placed(study, at, words):
         try:
-            planned = plan_runs(question, given)
+            planned = plan_runs(question, words)
         except ScalingError as error:
             if error.key != "data":
                 raise
             say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
-            planned, data = plan_runs(question, given, "stand_in"), "stand_in"
+            planned, data = plan_runs(question, words, "stand_in"), "stand_in"
     planned, simulated = (planned, None) if goal is None else Field(planned, goal).simulated(budget)
     document = costs(planned, data, places, outlook=goal is None)
     document |= {} if simulated is None else {"adaptive": simulated}
@@ -261,21 +261,21 @@ def study(
     from scaling.studies.adaptive import decider
     from scaling.studies.decisions import decisions
     from scaling.studies.plan import enter
-    from scaling.studies.progress import listener, teller
+    from scaling.studies.progress import announcer, listener
     from scaling.studies.tasks import task_plan, with_tasks
 
     refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
-    given, tell, decided = list(overrides), teller(progress), None
+    words, announce, decided = list(overrides), announcer(progress), None
     if adaptive is None:
-        plan, why = estimate.choose_scale(study, at, given, workers)
+        plan, why = estimate.choose_scale(study, at, words, workers)
         plan = with_tasks(plan, tasks)
         ledger, lacking = plan.ledger(), identifiability.shortfall(plan.question, plan.fitted) or {}
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
         for remark in filter(None, (why, extended, lacking.get("sentence"))):
-            tell(remark)
+            announce(remark)
     else:
-        decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
+        decided = decider(study, at, words, parse_goal(adaptive), budget, workers, tasks)
         plan, ledger = decided(), decided.ledger
     name = plan.question.name
     if progress:
@@ -283,7 +283,7 @@ def study(
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
         choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
-        choices |= {"tell": listener(progress), "retry_failed": retry_failed}
+        choices |= {"announce": listener(progress), "retry_failed": retry_failed}
         missing = scheduler.train(ledger, plan.question.name, plan, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
@@ -292,17 +292,17 @@ def study(
     missing = trained(plan, decided)
     if decided is not None:
         plan = decided()
-        tell(provenance.sentence(decisions(ledger, name)))
+        announce(provenance.sentence(decisions(ledger, name)))
     if (finetunings := task_plan(ledger, plan)) is not None:
         enter(ledger, finetunings.question.name, finetunings)
-        tell(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
+        announce(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
         missing = trained(finetunings) or missing
     try:
-        findings, page = write.write(ledger, plan, tell)
+        findings, page = write.write(ledger, plan, announce)
     except ScalingError as error:
         raise error if missing is None else _not_done(name, missing, error) from None  # too few runs are left to fit
     if missing is not None:
-        tell(f"the study {name} is not done: {missing}")
+        announce(f"the study {name} is not done: {missing}")
     wandb_summary.mirror(findings, page, ledger, plan)
     return _study(findings, page, ledger, missing)
 
@@ -329,7 +329,7 @@ def report(
 
     The law is fitted, the figures are drawn, and the page is written.
     """
-    from scaling.studies.progress import teller
+    from scaling.studies.progress import announcer
 
     if Path(study, "index.html").is_file():
         from scaling.reports.write import fit_again, is_kept
@@ -337,7 +337,7 @@ def report(
         folder = Path(study).resolve()
         refuse(not is_kept(folder), "is no kept report", "`--keep` writes one", key="STUDY", value=str(folder))
         refuse(keep is not None, "is a kept report already", "leave out --keep", key="STUDY", value=str(folder))
-        return _study(*fit_again(folder, teller(progress)))
+        return _study(*fit_again(folder, announcer(progress)))
     ledger = Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
 
@@ -345,7 +345,7 @@ def report(
     from scaling.studies.plan import entered
 
     folder = None if keep is None else Path(keep)
-    return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
+    return _study(*write(ledger, entered(ledger, study), announcer(progress), folder), ledger)
 
 
 @verb
@@ -374,17 +374,17 @@ def watch(
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
             progress = Watch(ledger, plan)
-        made, now = decisions(ledger, study), progress.look()
+        recorded, now = decisions(ledger, study), progress.look()
         left = "" if now.left is None else f", {span(now.left)} left"
         if (finished := losses_of(ledger, plan)) != losses:
-            losses, law = finished, live_law(plan, finished, made)
+            losses, law = finished, live_law(plan, finished, recorded)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
         document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
         look = Result(document, [f"{summary(now)}{left}; {law}"])
         if str(look) != printed:
             printed = str(look)
             yield look
-        if once or (now.settled == now.planned and not is_open(made)):
+        if once or (now.settled == now.planned and not is_open(recorded)):
             return
         time.sleep(every)
 

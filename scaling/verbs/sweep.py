@@ -102,8 +102,8 @@ def sweep(
     from scaling.sweeps.check import check, described
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
-    given = ["log.wandb=disabled", *overrides] if local else where
-    outlook, first = check(checked, given, local and not dry_run)
+    words = ["log.wandb=disabled", *overrides] if local else where
+    outlook, first = check(checked, words, local and not dry_run)
     about = described(checked, outlook)
     if dry_run:
         return Sweep({**outlook, "sweep": None}, [about])
@@ -112,23 +112,23 @@ def sweep(
 
         path = register(checked)
         return Sweep({**outlook, "sweep": path}, [about, f"registered as {path}; on each node: wandb agent {path}"])
-    from scaling.studies.progress import teller
+    from scaling.studies.progress import announcer
     from scaling.sweeps.local import run
     from scaling.sweeps.search import name as name_of
 
-    tell = teller(progress)
-    tell(about)
-    trials, table, folder = run(checked, Path(first["runs"]), given, workers, tell, executor, set)
-    made = Sweep(table, trials=trials, folder=folder)
+    listener = announcer(progress)
+    listener(about)
+    trials, table, folder = run(checked, Path(first["runs"]), words, workers, listener, executor, set)
+    result = Sweep(table, trials=trials, folder=folder)
     outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
-    if checked.metric is not None and (best := made.best) is not None and best.report is not None:
+    if checked.metric is not None and (best := result.best) is not None and best.report is not None:
         value = checked.metric.sign * best.report.values[-1]
         lines.append(f"best {checked.metric.name} {value:.4f}: {name_of(best.cell)}")
-    if made.missing:
-        lines += _first([f"without a result: {trial}" for trial in made.missing], MOST_TRIALS)
+    if result.missing:
+        lines += _first([f"without a result: {trial}" for trial in result.missing], MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
-    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(made.missing)))
+    return replace(result, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(result.missing)))
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
@@ -160,26 +160,26 @@ def pull(
         raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
     if overrides and study is None and table is None:
         raise ScalingError("overrides are of a study or a table", key=overrides[0], fix="name it: --study or --table")
-    planned, given = None, list(overrides)
+    planned, words = None, list(overrides)
     if study is not None or table is not None:
         from scaling.studies.plan import plan
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table
 
         if table is not None:
-            file, given = read_table(table).seeded(given)
-        planned = plan(read_study(str(study), None, given) if table is None else question(file, given), given)
+            file, words = read_table(table).seeded(words)
+        planned = plan(read_study(str(study), None, words) if table is None else question(file, words), words)
 
-    from scaling.studies.progress import teller
+    from scaling.studies.progress import announcer
     from scaling.sweeps.pull import pull
 
-    found = pull(source, to, runs, planned, teller(progress))
-    lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
-    if found["running"]:
-        lines.append(f"{found['running']} still running: the same command brings them when they have ended")
-    lines += [f"{found['foreign']} not ours, left out"] if found["foreign"] else []
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["runs"].items())
-    lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
-    missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
-    lines += _first(missing, MOST_RUNS) + _first([f"another result: {one}" for one in found["differing"]], MOST_RUNS)
-    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)
+    pulled = pull(source, to, runs, planned, announcer(progress))
+    lines = [f"{plural(pulled['wandb_runs'], 'W&B run')}: {pulled['fetched']} fetched, {pulled['known']} unchanged"]
+    if pulled["running"]:
+        lines.append(f"{pulled['running']} still running: the same command brings them when they have ended")
+    lines += [f"{pulled['foreign']} not ours, left out"] if pulled["foreign"] else []
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in pulled["runs"].items())
+    lines.append(f"{plural(sum(pulled['runs'].values()), 'run')}: {outcomes}")
+    missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in pulled["missing"].items()]
+    lines += _first(missing, MOST_RUNS) + _first([f"another result: {one}" for one in pulled["differing"]], MOST_RUNS)
+    return Pull(pulled, [*lines, f"points: {pulled['points']}"], code=0 if pulled["complete"] else 1)

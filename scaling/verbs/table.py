@@ -79,7 +79,7 @@ class Table(printing.TableResult, Result):
 
 @dataclass(frozen=True, repr=False)
 class Decisions(printing.TableResult, Result):
-    """How often the better of two rows at one scale is the better at a larger one."""
+    """The fraction of pairs of rows whose better one at one scale is also the better at a larger scale."""
 
     @property
     def data(self) -> pandas.DataFrame:
@@ -128,18 +128,18 @@ def table(
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
     if train and source is not None:
         raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix="leave it out")
-    file, given = read(name).only(list(rows)).seeded(list(overrides))
+    file, words = read(name).only(list(rows)).seeded(list(overrides))
     results, missing, scored = None, None, file.chosen(downstream)
     if train and downstream and not scored:
         raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix="name them: --downstream cola,sst2")
     if train:
         options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
-        results, missing = trained(file, given, study, scored, **options)
+        results, missing = trained(file, words, study, scored, **options)
     elif not counts:
-        results = held(file, given, source, study, scored)
-    show = document.document(file, count.counts(file, given or (results.settings if results else ())), results)
+        results = held(file, words, source, study, scored)
+    show = document.document(file, count.counts(file, words or (results.settings if results else ())), results)
     if counts and progress:
-        print_remarks(file.load(row.name, given) for row in file.rows)
+        print_remarks(file.load(row.name, words) for row in file.rows)
     if keep is not None and results is not None:
         document.keep(file, show, results, Path(keep))
     return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
@@ -169,15 +169,15 @@ def decide(
     from scaling.tables.study import held
     from scaling.tables.table import read
 
-    file, given, made = read(name).only(list(rows)), list(overrides), None
+    file, words, found_decisions = read(name).only(list(rows)), list(overrides), None
     if source is not None and Path(source).suffix == ".csv":
-        made = of_study(Path(source), {row.name for row in file.rows})
-    if made is None:
-        results, larger = held(file, given, source, study, file.chosen(downstream)), None
+        found_decisions = of_study(Path(source), {row.name for row in file.rows})
+    if found_decisions is None:
+        results, larger = held(file, words, source, study, file.chosen(downstream)), None
         if against is not None:
-            larger = Scale(str(against), held(file, given, against).final(), file.judged_by == "score")
-        made = decisions(file, results, larger)
+            larger = Scale(str(against), held(file, words, against).final(), file.judged_by == "score")
+        found_decisions = decisions(file, results, larger)
     elif against is not None:
         raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix="leave it out")
-    refuse(not made, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
-    return Decisions({"table": file.name, "decisions": made})
+    refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
+    return Decisions({"table": file.name, "decisions": found_decisions})

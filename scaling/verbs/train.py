@@ -63,7 +63,9 @@ class Run:
 
     @property
     def log(self) -> pandas.DataFrame:
-        """What the run logged, a row an entry: training losses (`kind` is `train`) and evaluations (`evaluate`)."""
+        """The log of the run, a row for each entry: training losses (`kind` is `train`) and evaluations
+        (`evaluate`).
+        """
         return frame(self._ledger.history(self.id))
 
     def model(self, device: str | None = None) -> Model:
@@ -162,12 +164,12 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
         print_remarks([experiment.config])
 
     from scaling.training import run
-    from scaling.training.callbacks import Teller
+    from scaling.training.callbacks import ProgressDisplay
 
-    with Teller() if progress else nullcontext() as listener:
+    with ProgressDisplay() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         listeners = [listener] if listener else []
-        result = run.train(experiment, tell=listeners, callbacks=callbacks, loggers=loggers)
+        result = run.train(experiment, listeners=listeners, callbacks=callbacks, loggers=loggers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"])
 

@@ -153,7 +153,7 @@ class Result:
         return document.spelled(self.document)
 
     def _parts(self) -> Iterable[str | Table]:
-        """What is printed: the keys of the document, where a result names nothing else."""
+        """The parts that are printed: the keys of the document, where a result names nothing else."""
         return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
 
     def __str__(self) -> str:

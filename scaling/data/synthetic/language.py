@@ -109,7 +109,7 @@ LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """What a language, or one and its translation, is drawn by."""
+    """The probabilities by which a language, or a language and its translation, is drawn."""
 
     symbols: Annotated[int, Range(least=2, most=8192)] = 64
     order: Annotated[int, Range(least=1, most=25)] = 2

@@ -48,7 +48,7 @@ class Example:
 
 @dataclass(kw_only=True, eq=False)
 class Columns:
-    """How a row becomes an example: templates over its fields, and what its label means."""
+    """The rule that makes an example of a row: templates over its fields, and the meaning of its label."""
 
     answer: Answer
     text: str
@@ -174,7 +174,9 @@ class Columns:
         return self.names.index(name)
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
-        """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are correct the first."""
+        """The number of an option that is named by its number from 0, by `labels` (A, B, …) or by its text; the first
+        of several.
+        """
         name = _spelled(value)
         if not (self.names or name in texts or name.isdecimal()):
             fix = "give its number or its text"

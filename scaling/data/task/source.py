@@ -161,7 +161,7 @@ def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tup
 
 @dataclass(frozen=True)
 class Goal:
-    """What is predicted of each example, and how predictions are scored."""
+    """The prediction that is asked for each example, and its metric."""
 
     answer: Answer
     labels: tuple[str, ...]

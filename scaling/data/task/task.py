@@ -132,7 +132,7 @@ class Task(Columns):
 
     @property
     def unit(self) -> str | None:
-        """What the examples have in common that are held out together; None where each is held out alone."""
+        """The field whose equal values are held out together; None where each example is held out alone."""
         if self.group is not None:
             return "group"
         if self.files and self.layout.unit is not None:
@@ -161,7 +161,7 @@ class Task(Columns):
         return home
 
     def counts(self, folder: Path) -> dict[str, int] | None:
-        """How many examples each split has; None where the task is not prepared."""
+        """The number of examples of each split; None where the task is not prepared."""
         try:
             if self._reads_corpus and not self._pointer(folder).exists():
                 return None  # a corpus is not read to be listed

@@ -195,7 +195,7 @@ COMPILES = find_spec("triton") is not None  # what FlexAttention is compiled by
 
 
 class Setting(NamedTuple):
-    """What the choice of a way needs to know of queries [b t h d], keys [b s g d] and values [b s g e]."""
+    """The properties of queries [b t h d], keys [b s g d] and values [b s g e] by which an implementation is chosen."""
 
     device: str
     dtype: torch.dtype

@@ -34,15 +34,15 @@ class Blocks:
     layout: Layout
 
     def __post_init__(self) -> None:
-        """How many blocks there are, and of the keys that each reads, how many are consecutive, and how many first."""
+        """Count the blocks, and the consecutive and the first keys that each block reads."""
         self.count = -(-(self.s - self.start) // (self.step * self.span))
         self.near, self.first = self.span + self.back + self.ahead, min(self.layout.first, self.s)
 
     @property
     def read(self) -> int:
-        """How many keys a block reads at all."""
-        drawn = self._drawn(torch.device("meta"))
-        return self.near + self.first + (0 if drawn is None else drawn.shape[1] * self.span)
+        """The number of keys that a block reads."""
+        random_blocks = self._drawn(torch.device("meta"))
+        return self.near + self.first + (0 if random_blocks is None else random_blocks.shape[1] * self.span)
 
     def queries(self, x: Tensor) -> Tensor:
         """[b t …] as [b·step·count span …], with zeros for what is before the first query and after the last."""
@@ -50,27 +50,27 @@ class Blocks:
 
     def keys(self, x: Tensor) -> Tensor:
         """[b s …] as [b·step·count read …]."""
-        parts, drawn = [self._spans(x, self.back * self.step - self.start, self.near)], self._drawn(x.device)
+        parts, random_blocks = [self._spans(x, self.back * self.step - self.start, self.near)], self._drawn(x.device)
         if self.first:
             first = x[:, None, : self.first].expand(-1, self.step * self.count, *(-1 for _ in x.shape[1:]))
             parts.append(first.flatten(0, 1))
-        if drawn is not None:
+        if random_blocks is not None:
             chosen = _padded(x, 0, -self.s % self.span).unflatten(1, (-1, self.span))
-            chosen = chosen.index_select(1, drawn.clamp(min=0).flatten())
-            parts.append(chosen.unflatten(1, drawn.shape).flatten(2, 3).flatten(0, 1))
+            chosen = chosen.index_select(1, random_blocks.clamp(min=0).flatten())
+            parts.append(chosen.unflatten(1, random_blocks.shape).flatten(2, 3).flatten(0, 1))
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def unread(self, device: torch.device) -> Tensor | None:
         """Whether a block reads a key for the first time [1 step·count read], so that none counts twice."""
-        drawn = self._drawn(device)
-        if not self.first and drawn is None:
+        random_blocks = self._drawn(device)
+        if not self.first and random_blocks is None:
             return None
         rows, blocks = torch.arange(self.step, device=device)[:, None], torch.arange(self.count, device=device)
         low = (self.start + rows + self.step * (blocks * self.span - self.back)).flatten()[:, None]
         far = torch.arange(self.first, device=device).expand(len(low), -1)
         new = torch.ones_like(far, dtype=torch.bool)
-        if drawn is not None:
-            index = (drawn[..., None] * self.span + torch.arange(self.span, device=device)).flatten(1)
+        if random_blocks is not None:
+            index = (random_blocks[..., None] * self.span + torch.arange(self.span, device=device)).flatten(1)
             far, new = torch.cat([far, index], 1), torch.cat([new, index >= self.first], 1)
         is_near = (far >= low) & (far < low + self.step * self.near) & ((far - low) % self.step == 0)
         return torch.cat([new.new_ones(len(low), self.near), new & ~is_near], 1)[None]
@@ -108,8 +108,8 @@ class Blocks:
         if self.layout.drawn is None:
             return None
         first = self.start // self.span
-        drawn = self.layout.drawn(torch.arange(first, first + self.count, device=device))
-        return torch.where(drawn * self.span < self.s, drawn, -1)
+        random_blocks = self.layout.drawn(torch.arange(first, first + self.count, device=device))
+        return torch.where(random_blocks * self.span < self.s, random_blocks, -1)
 
 
 def blocks_of(context: Context, t: int, s: int) -> Blocks | None:

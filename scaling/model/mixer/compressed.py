@@ -21,7 +21,7 @@ from scaling.model.patterns import Bidirectional
 
 @dataclass(frozen=True)
 class Sections:
-    """Which tokens [b s] are in which section of `size` tokens, `count` of them for each row.
+    """The section of each token [b s]: `count` sections of `size` tokens for each row.
 
     `index` [b s] is each token's place among the sections', or None where rows begin with their document and are cut
     as they are. `places` are those of the sections [b or 1, count]: the document, and the place of the last token of
@@ -102,10 +102,10 @@ class MemoryCompressed(Attention):
             k, v = state.append("token key", k), state.append("token value", v)
         if state is None or sections.index is not None:  # sections of rows that are padded are cut anew
             return self._convolved(sections.cut(k), sections.cut(v))
-        whole = k.shape[1] // self.stride * self.stride
-        first = self._convolved(cut(k[:, :whole], self.stride), cut(v[:, :whole], self.stride))
+        covered = k.shape[1] // self.stride * self.stride
+        first = self._convolved(cut(k[:, :covered], self.stride), cut(v[:, :covered], self.stride))
         first = state.append("key", first[0]), state.append("value", first[1])
-        k, v = state["token key"], state["token value"] = k[:, whole:], v[:, whole:]
+        k, v = state["token key"], state["token value"] = k[:, covered:], v[:, covered:]
         last = self._convolved(cut(k, self.stride), cut(v, self.stride))
         return torch.cat([first[0], last[0]], 1), torch.cat([first[1], last[1]], 1)
 
@@ -157,8 +157,8 @@ class Linformer(Attention):
 
         def documents() -> tuple[Sections, Mask]:
             """Each document as one section, as long as the longest."""
-            whole = keys.documents is None or keys.documents.is_meta
-            sections = Sections.of(keys, keys.positions.shape[1] if whole else int(keys.positions.max()) + 1)
+            is_one = keys.documents is None or keys.documents.is_meta
+            sections = Sections.of(keys, keys.positions.shape[1] if is_one else int(keys.positions.max()) + 1)
             places = sections.places.map(lambda part: part.repeat_interleave(projected, 1))
             return sections, Mask(pattern, context.places, places)
 

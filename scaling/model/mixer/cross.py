@@ -26,7 +26,7 @@ _NOWHERE = _Nowhere()
 
 
 def _once(context: Context, piece: nn.Module, make: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-    """What `make` returns of the memory; while decoding it is made once."""
+    """The value of `make` for the memory; while decoding it is computed once."""
     state = context.state(piece)
     if context.cache is None or state is None:
         return list(make(context.memory))
@@ -48,8 +48,8 @@ class CrossAttention(Attention):
     def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
         times = dict.fromkeys(("heads", "key_heads"), heads_times)
         times |= dict.fromkeys(("head_width", "value_width"), head_width_times)
-        own = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
-        super().__init__(replace(shape, **own), **common)
+        scaled = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
+        super().__init__(replace(shape, **scaled), **common)
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
         inside = replace(context, mask=context.memory_mask, position=_NOWHERE)
@@ -76,7 +76,7 @@ class _SingleHead(nn.Module, Mixer):
         return weights @ context.memory
 
     def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
-        """What of the memory is the same for every query."""
+        """The part of the memory that is the same for every query."""
         return memory
 
     @abstractmethod
@@ -157,7 +157,9 @@ class Aligned(nn.Module, Mixer):
 
 
 def _places(context: Context) -> tuple[Int[Tensor, "#b t"], Float[Tensor, "#b t"]]:
-    """Where in the memory each token's source token is, and whether there is one: the p-th that token p may read."""
+    """The place in the memory of each token's source token, and whether there is one: the p-th that token p may
+    read.
+    """
     memory, positions, allowed = context.memory, context.places.positions, context.memory_mask.allowed()
     if allowed is None:
         return positions.clamp(max=memory.shape[1] - 1), (positions < memory.shape[1]).to(memory.dtype)

@@ -56,7 +56,7 @@ class _Kernel(Projected, ABC):
 
     def _summed(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Float[Tensor, "b t h e"]:
         """Σ_j φ(q_i)·φ(k_j) v_j."""
-        documents, every = context.places.documents, context.keys.documents
+        documents, key_documents = context.places.documents, context.keys.documents
         if documents is not None:
             k = k * (documents > 0)[..., None, None]
         if not isinstance(context.mask.pattern, Causal):
@@ -66,7 +66,7 @@ class _Kernel(Projected, ABC):
             return _up_to_each(q, k, v, documents)[0] + after.flip(1)
         past, state = context.keys.positions.shape[1] - q.shape[1], context.state(self)
         state = {} if state is None else state
-        before = None if every is None or not past else every[:, past - 1]
+        before = None if key_documents is None or not past else key_documents[:, past - 1]
         summed, state["sums"] = _up_to_each(q, k, v, documents, state.get("sums"), before)
         return summed
 

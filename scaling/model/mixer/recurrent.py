@@ -51,7 +51,7 @@ class _Recurrence(nn.Module):
 
     @abstractmethod
     def read(self, x: Tensor) -> Tensor:
-        """What every step reads of its token."""
+        """The input of every step from its token."""
 
     @abstractmethod
     def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
@@ -61,15 +61,15 @@ class _Recurrence(nn.Module):
         self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
     ) -> Float[Tensor, "b t w"]:
         """h of every token; `carried` marks those before which the state is kept, not set to zero."""
-        kept = {} if state is None else state
-        now = tuple(kept.get(name, torch.zeros_like(x[:, 0])) for name in self.names)
+        earlier = {} if state is None else state
+        now = tuple(earlier.get(name, torch.zeros_like(x[:, 0])) for name in self.names)
         hidden = []
         for t, read in enumerate(self.read(x).unbind(1)):
             if carried is not None:
                 now = tuple(part * carried[:, t, None] for part in now)
             now = self.step(read, *now)
             hidden.append(now[0])
-        kept.update(zip(self.names, now, strict=True))
+        earlier.update(zip(self.names, now, strict=True))
         return torch.stack(hidden, 1)
 
 

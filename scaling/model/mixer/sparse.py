@@ -90,8 +90,8 @@ class BigBird(_Patterned):
         after = window // 2 if limit().ahead else 0
         before = window - 1 - after
         near = partial(patterns.BlockLocal, size=block, before=before, after=after, pattern=limit)
-        drawn = partial(patterns.RandomBlocks, size=block, blocks=random, seed=seed, length=length)
-        far = partial(drawn, near=before, skip=blocks, pattern=near)
+        random_blocks = partial(patterns.RandomBlocks, size=block, blocks=random, seed=seed, length=length)
+        far = partial(random_blocks, near=before, skip=blocks, pattern=near)
         return patterns.Global(tokens=blocks * block, pattern=far)
 
 
@@ -131,12 +131,12 @@ class Longformer(_Patterned):
             raise ScalingError(what, key=key, value=self.tokens, fix="take tokens: 0")
         q, k = self._placed(q, k, context, context.places)
         k, v = context.extended(self, **{"global key": k, "global value": v})
-        how = {"scale": self.scale, "dropout": self.dropout if self.training else 0.0}
+        settings = {"scale": self.scale, "dropout": self.dropout if self.training else 0.0}
         if not in_order(context):
             is_global = (context.places.positions < self.tokens)[..., None, None]
-            return torch.where(is_global, attend(q, k, v, context, **how), mixed)
+            return torch.where(is_global, attend(q, k, v, context, **settings), mixed)
         first = min(self.tokens, k.shape[1]) - (k.shape[1] - q.shape[1])
-        return with_first(mixed, first, q, k, v, context, **how)
+        return with_first(mixed, first, q, k, v, context, **settings)
 
 
 def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:

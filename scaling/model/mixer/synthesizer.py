@@ -47,8 +47,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             raise ScalingError(f"{what} {shape.key_heads}", key="kind", value=kind, fix=fix)
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width, dots = shape.heads * shape.head_width, mix != "none"
-        made = dots or self.queries
-        self.query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if made else None
+        score_map = dots or self.queries
+        self.query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if score_map else None
         self.key = declare(nn.Linear(shape.width, width, bias=False), weight="key") if dots else None
         self.value = declare(nn.Linear(shape.width, shape.heads * shape.value_width, bias=False), weight="value")
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
