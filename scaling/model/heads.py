@@ -62,16 +62,15 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, targets: Tensor, smoothing: float, learns: bool, bias: Any, *tensors: Tensor) -> Tensor:
         parts, first = list(zip(tensors[::2], tensors[1::2], strict=True)), tensors[0]
-        classes = sum(len(weight) for _, weight in parts)
+        classes = sum(map(len, tensors[1::2]))
         losses = first.new_empty(len(targets), dtype=torch.promote_types(first.dtype, torch.float32))
         gradient = first.new_empty(len(targets), classes) if learns and any(ctx.needs_input_grad) else None
-        step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
-        step = len(targets) if first.is_meta else step  # which takes no memory
-        for start in range(0, len(targets), max(1, step)):
-            rows = slice(start, start + step)
+        room = {"cpu": CPU_CHUNK, "meta": classes * len(targets)}  # on the meta device logits take no memory
+        step = max(1, room.get(first.device.type, CHUNK) // classes)
+        for rows in (slice(start, start + step) for start in range(0, len(targets), step)):
             logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
-            own_rows = None if gradient is None else gradient[rows]
-            operations.cross_entropy(logits, targets[rows], losses[rows], own_rows, smoothing)
+            slopes = None if gradient is None else gradient[rows]
+            operations.cross_entropy(logits, targets[rows], losses[rows], slopes, smoothing)
         ctx.save_for_backward(targets, gradient, *tensors)
         return losses.masked_fill_(targets == IGNORE, 0)
 

@@ -6,14 +6,14 @@ the module is given. Hooks are set within the `with` alone, so that nothing is p
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import Tensor, nn
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import nearest, refuse
 
 INPUT = ".input"
 
@@ -36,12 +36,11 @@ def watch(
     change, seen = change or {}, {}
     modules = dict(model.named_modules())
     names = [name for module in modules if module for name in (module, module + INPUT)]
-    for wanted in (*patterns, *change):
-        if not any(fnmatchcase(name, wanted) for name in names):
-            raise ScalingError("the model has no activation of that name", value=wanted, fix=nearest(wanted, names))
+    for name in (*patterns, *change):
+        refuse(not fnmatch.filter(names, name), "the model has no such activation", nearest(name, names), value=name)
     with ExitStack() as hooks:
         for name in names:
-            is_seen = any(fnmatchcase(name, pattern) for pattern in patterns)
+            is_seen = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
             if is_seen or name in change:
                 into = seen.setdefault(name, []) if is_seen else []
                 hooks.callback(_hook(modules, name, into, change.get(name, lambda activation: activation)).remove)

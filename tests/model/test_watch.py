@@ -24,5 +24,5 @@ def test_activations_come_by_name_in_their_order_as_they_were_changed_and_nothin
     assert torch.equal(seen.pop(given)[0], 2 * plain[given][0])
     assert list(seen) == [f"decoder.stack.blocks.{n}.branches.{part}" for n in (0, 1) for part in ("mixer", "channel")]
     assert all(len(each) == 1 and each[0].shape[:2] == (2, 10) for each in seen.values())
-    with pytest.raises(ScalingError, match="no activation"), model.watch("decoder.stak"):
+    with pytest.raises(ScalingError, match="no such activation"), model.watch("decoder.stak"):
         pass
