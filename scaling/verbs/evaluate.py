@@ -305,6 +305,7 @@ def predict(
     from scaling.training.evaluation import Predictor, predicted, probabilities, shown
 
     predictor = Predictor(model, runs, torch_device(device))
+    predictor.task.goal = replace(predictor.task.goal, decode=data.goal.decode)
     source = predictor.task.source_of(examples, root(runs))
     outputs, goal = predictor.outputs(source), source.task
     answers, chances = predicted(outputs, source), probabilities(outputs, source)

@@ -112,8 +112,7 @@ def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_
     predictions = predict(result["run"], file, runs=pretrained[0])
     assert len(predictions) == 8
     if answer == "text":  # which are written by the task's strategy
-        task = written(tmp_path, answer, decode={"kind": "Sample", "temperature": 99})
-        drawn = predict(finetuned(pretrained, family, task)["run"], file, runs=pretrained[0])
+        drawn = predict(result["run"], file, "data.decode={kind: Sample, temperature: 99}", runs=pretrained[0])
         assert drawn.values != predictions.values
 
 
