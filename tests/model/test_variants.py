@@ -72,7 +72,7 @@ CROSSES = ("AdditiveAttention", "Aligned", "MultiplicativeAttention")  # beside 
 ELSEWHERE = (*CROSSES, "BidirectionalGRU", "BidirectionalLSTM", "CrossAttention", "Linformer")  # not in every stack
 POSITIONLESS = "; model.position=NoPosition"
 NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is blind to what Fixup adds to all alike
-LORA = "{kind: LoRA, rank: 2, targets: [all]}"
+LORA = "{kind: LoRA, rank: 2, alpha: 1, targets: [all]}"
 TUNINGS = (LORA, "Prefix", "Prompt", "{kind: Adapters, bottleneck: 4, activation: GeLU}", "IA3")
 GOLDEN = Path(__file__).parents[1] / "golden" / "traces.json"
 TRACES = json.loads(GOLDEN.read_text())
