@@ -315,9 +315,9 @@ def of_sweeps() -> Iterator[Case]:
         yield Case(("sweep", "--dry-run"), changed(SWEEP, path, value), ".".join(path), value)
     for name, fields in DISTRIBUTIONS.items():
         own = {"values": [1, 2], "probabilities": [0.5, 0.5], "value": 1, "min": 1, "max": 2}
-        told = {"distribution": name, **{key: own[key] for key, default in fields.items() if default is None}}
+        output = {"distribution": name, **{key: own[key] for key, default in fields.items() if default is None}}
         for key, value in itertools.product([*fields, "nonsense"], VALUES):
-            parameters = {"optimizer.lr": {**told, key: value}, "seed": {"values": [1, 2]}}
+            parameters = {"optimizer.lr": {**output, key: value}, "seed": {"values": [1, 2]}}
             tree = {**SWEEP, "method": "random", "parameters": parameters}
             yield Case(("sweep", "--dry-run"), tree, f"parameters.optimizer.lr.{key}", value)
 

@@ -55,10 +55,10 @@ def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch
     file = tmp_path / "a.jsonl"
     file.write_bytes(content)
     assert main(VERBS[verb](file)) == BAD_INPUT
-    told = capsys.readouterr().err
-    assert f"a.jsonl{stated}" in told
-    assert told.count("\n") == 1
-    assert "; " in told  # a fix
+    output = capsys.readouterr().err
+    assert f"a.jsonl{stated}" in output
+    assert output.count("\n") == 1
+    assert "; " in output  # a fix
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -66,10 +66,10 @@ def test_a_pipe_is_refused_and_not_waited_for(verb, tmp_path, capsys, monkeypatc
     monkeypatch.chdir(tmp_path)
     os.mkfifo("a.jsonl")
     assert main(VERBS[verb](Path("a.jsonl"))) == BAD_INPUT
-    told = capsys.readouterr().err
-    assert "is no regular file; write its content to a file" in told
-    assert "a.jsonl" in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert "is no regular file; write its content to a file" in output
+    assert "a.jsonl" in output
+    assert output.count("\n") == 1
 
 
 def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):

@@ -297,7 +297,7 @@ def profile(
     farthest = 3.0 * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
     limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(twice, side)])
-    limits = np.abs(limit - centre)
+    room = np.abs(limit - centre)
     # The tether holds the quantity a hundred times more firmly than the points do.
     slack = 100.0 * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
@@ -307,7 +307,7 @@ def profile(
     for _ in range(20):
         # From the last place inside along the way on which the other parameters follow.
         value, _, direction = linearised(rows)
-        target = np.minimum(reach[rows], limits[rows])
+        target = np.minimum(reach[rows], room[rows])
         goal = centre[rows] + side[rows] * target
         tether = Tether(twice[rows], goal, stiffness[rows])
         begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
@@ -318,7 +318,7 @@ def profile(
         z = np.where(np.isfinite(z), z, 2.0 * threshold[rows])
         close, inside = np.abs(z - threshold[rows]) <= CLOSE * threshold[rows], z < threshold[rows]
         # Where the way is short, the objective rises steeply or the quantity is at a bound: only that withstands.
-        at_limit = target == limits[rows]
+        at_limit = target == room[rows]
         short = distance < np.where(at_limit, (1.0 - CLOSE) * target, inner[rows] + LAGGING * (target - inner[rows]))
         lagging = inside & ~close & short
         unmoved = (distance < inner[rows] + UNMOVED * (target - inner[rows])) & (stiffness[rows] > slack[rows])

@@ -48,6 +48,9 @@ class Metric(ABC):
         """[k], what an example adds to the sums."""
         raise NotImplementedError
 
+    def check(self, classes: Sequence[Hashable]) -> None:  # noqa: B027 (most metrics score any classes)
+        """Refuse classes that the metric does not score as it is set."""
+
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         """[n k], what each example adds to the sums; `n` is the number of groups where the metric is over these."""
         return np.array([self.row(p, r) for p, r in zip(predictions, references, strict=True)], float)

@@ -51,12 +51,12 @@ def arrays(folder):
     ids=["npy", "bin", "nanogpt", "datatrove", "megatron", "files for validation"],
 )
 def test_ids_come_out_as_they_are(arrays, capsys, words):
-    told = prepared(capsys, "tokens", "data.vocabulary=500", *words)
-    assert told["train"]["vocabulary"] == 500
+    output = prepared(capsys, "tokens", "data.vocabulary=500", *words)
+    assert output["train"]["vocabulary"] == 500
     data = build("data", {"kind": "Tokens", "vocabulary": 500, **assignments(words)["data"]})
     rows = [data.open(split, arrays / "data").read(np.arange(10), 20).tokens for split in ("train", "validation")]
-    first = told["train"]["tokens"]
-    assert first + told["validation"]["tokens"] == len(IDS)
+    first = output["train"]["tokens"]
+    assert first + output["validation"]["tokens"] == len(IDS)
     np.testing.assert_array_equal(rows[0].ravel(), IDS[:200])
     np.testing.assert_array_equal(rows[1].ravel(), IDS[first : first + 200])
 

@@ -61,9 +61,9 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(language, tmp_
     long = jsonl(tmp_path / "long.jsonl", ({"text": " ".join(sentence(draw, n))} for n in (150, 5, 90, 70)))
     file = next((language.runs.parent / "data").glob("*/tokenizer.json"))
     tokenizer, words = f"{{kind: File, path: {file}}}", ["data.validation=0.5", f"runs={language.runs}"]
-    told = refused(capsys, "evaluate-corpus", run, long, *words)
-    assert "not been prepared with the run's tokenizer" in told
-    assert f"data.tokenizer='{tokenizer}'" in told
+    output = refused(capsys, "evaluate-corpus", run, long, *words)
+    assert "not been prepared with the run's tokenizer" in output
+    assert f"data.tokenizer='{tokenizer}'" in output
     assert main(["data", "prepare", long, f"data.tokenizer={tokenizer}", *words]) == 0
     capsys.readouterr()
     scored = ["evaluate-corpus", run, long, *words, "--stride", "20", "--split", "train", "--json"]

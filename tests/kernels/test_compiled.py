@@ -72,12 +72,12 @@ def test_processes_at_once_compile_beside_each_other_and_leave_one(tmp_path):
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     command: Any = {"args": [sys.executable, "-c", TOLD], "env": env, "text": True, "stdout": subprocess.PIPE}
     several = [subprocess.Popen(**command) for _ in range(2)]
-    told = [json.loads(process.communicate(timeout=120)[0]) for process in several]
-    assert told[0] == told[1]
-    assert told[0][0] is None
+    output = [json.loads(process.communicate(timeout=120)[0]) for process in several]
+    assert output[0] == output[1]
+    assert output[0][0] is None
     (made,) = (tmp_path / "scaling" / "kernels").iterdir()
     before = made.stat().st_mtime_ns
-    assert json.loads(subprocess.run(**command, check=True).stdout) == told[0]
+    assert json.loads(subprocess.run(**command, check=True).stdout) == output[0]
     assert made.stat().st_mtime_ns == before
 
 
@@ -130,8 +130,8 @@ def test_without_a_home_the_reason_is_one_line(monkeypatch):
             os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
-    with os.fdopen(read) as told:
-        (line,) = told.read().splitlines()
+    with os.fdopen(read) as output:
+        (line,) = output.read().splitlines()
     assert "home" in line
     assert "XDG_CACHE_HOME" in line
 

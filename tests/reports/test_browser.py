@@ -63,11 +63,11 @@ class Browser:
                 assert piece, "the browser has gone"
                 self._rest += piece
                 continue
-            self._rest, told = rest, json.loads(whole)
-            self.events += [told] if "method" in told else []
-            if wanted(told):
-                assert "error" not in told, told["error"]
-                return told
+            self._rest, output = rest, json.loads(whole)
+            self.events += [output] if "method" in output else []
+            if wanted(output):
+                assert "error" not in output, output["error"]
+                return output
 
     def open(self, path: Path) -> None:
         self.events.clear()
@@ -76,14 +76,14 @@ class Browser:
             self._until(lambda told: told.get("method") == "Page.loadEventFired")
 
     def value(self, expression: str):
-        told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        output = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in output, output
+        return output["result"].get("value")
 
     def complaints(self) -> list[dict]:
         """Errors of scripts, of the policy, and of loading."""
         spoken = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed")
-        return [told for told in self.events if told["method"] in spoken]
+        return [output for output in self.events if output["method"] in spoken]
 
     def close(self) -> None:
         self.process.terminate()

@@ -124,9 +124,9 @@ def test_from_the_clients_sweep_to_our_table(server, go, tmp_path):
     assert all(len(ledger.attempts(run)) == 1 for run in ledger.runs()), "--local found all of it done"
     assert table(tmp_path / "pulled") == table(tmp_path / "runs")
     for run in runs:
-        told = ledger.history(run.config["run"]["value"])
+        output = ledger.history(run.config["run"]["value"])
         shown = [row["evaluate/loss"] for _, row in sorted(run.rows.items()) if "evaluate/loss" in row]
-        assert shown == [entry["loss"] for entry in told if entry["kind"] == "evaluate"]
+        assert shown == [entry["loss"] for entry in output if entry["kind"] == "evaluate"]
 
     # A sweep of the same runs: none is trained again, and the server has every metric all the same.
     go(SCALING, "sweep", "small.yaml")

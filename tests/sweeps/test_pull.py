@@ -32,8 +32,8 @@ POINT = {"N": 1000, "D": 2000, "C": 1.2e7, "N_total": 1500, "S": 20, "B": 100, "
 def add(server: Server, number: int, steps: int = 20, run: int | None = None, **changes: Any) -> Run:
     """A finished run of ours, logged as the mirror does: a row a step, and one more for every fifth's evaluation."""
     one = Run("proj", f"w{number:07d}", state="finished")
-    told = {"run": f"{number if run is None else run:016x}", "attempt": 1, "point": POINT | {"seed": number}}
-    one.config = {key: {"value": value} for key, value in told.items()}
+    output = {"run": f"{number if run is None else run:016x}", "attempt": 1, "point": POINT | {"seed": number}}
+    one.config = {key: {"value": value} for key, value in output.items()}
     for step in range(1, steps + 1):
         held_out = [{"evaluate/loss": 3.1 - 1e-3 * step + 1e-5 * number}] if step % 5 == 0 else []
         for values in ({"train/loss": 3.0 - 1e-3 * step}, *held_out):
@@ -78,9 +78,9 @@ def scanned(server: Server) -> list[str]:
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    (line,) = [line for line in told.splitlines() if line.startswith("scaling: ")]
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("scaling: ")]
     return line
 
 
@@ -91,8 +91,8 @@ def test_a_project_comes_whole_and_once(client):
     assert [float(row["loss"]) for row in table()] == [run.summary["loss"] for run in client.world.runs.values()]
     history = Ledger.open("pulled").history(f"{1:016x}")
     assert [entry["step"] for entry in history if entry["kind"] == "train"] == list(range(1, 1501))
-    told = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
-    assert told == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
+    output = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
+    assert output == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
     pages = len(scanned(client))
     assert pull() == 0
     assert len(scanned(client)) == pages, "what is whole is not asked for again"
@@ -166,9 +166,9 @@ def test_a_fit_of_a_project_is_that_of_its_points_and_a_source_that_is_none_is_o
     assert documents[0]["estimates"]["E"] == pytest.approx(2.0)
     assert [document["estimates"] for document in documents] == [documents[0]["estimates"]] * 3
     assert Path("runs/pulled/me-proj/points.csv").read_bytes() == Path("pulled/points.csv").read_bytes()
-    for source, told in {"me/nowhere": "project", "me/proj/nosweep": "sweep", "a/b/c/d": "ENTITY/PROJECT"}.items():
+    for source, output in {"me/nowhere": "project", "me/proj/nosweep": "sweep", "a/b/c/d": "ENTITY/PROJECT"}.items():
         assert main(["pull", source]) == 2
-        assert told in one_line(capsys)
+        assert output in one_line(capsys)
 
 
 def test_runs_of_others_and_running_ones_are_counted_and_attempts_of_one_run_become_one(client, capsys):
@@ -179,12 +179,12 @@ def test_runs_of_others_and_running_ones_are_counted_and_attempts_of_one_run_bec
     add(client, 3, config={"learning_rate": {"value": 1}})
     add(client, 4, state="running", summary={"loss": 4.0})
     assert pull() == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line in (
         *("1 not ours", "1 still running"),
         "another result: loss is 3.08001 in me/proj/w0000001 and 9.5 in me/proj/w0000002",
     ):
-        assert line in told
+        assert line in output
     assert {row["run"]: row["status"] for row in table()} == {f"{7:016x}": "finished", f"{4:016x}": "missing"}
     assert [float(row["loss"]) for row in table() if row["loss"]] == [later.summary["loss"]]
     ledger = Ledger.open("pulled")

@@ -163,8 +163,8 @@ def test_a_person_sees_each_step_each_evaluation_and_the_time_left(is_terminal, 
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120)
     monkeypatch.setattr(callbacks, "LINES", 0.0)
     entries: list[Any] = []
-    with callbacks.ProgressDisplay(console) as teller:
-        train_experiment(experiment(tmp_path), listeners=[teller, entries.append])
+    with callbacks.ProgressDisplay(console) as display:
+        train_experiment(experiment(tmp_path), listeners=[display, entries.append])
     steps = [entry["step"] for entry in entries if entry["kind"] == "progress"]
     assert [step for step, _ in itertools.groupby(steps)] == list(range(13))
     printed = console.file.getvalue() if is_terminal else capsys.readouterr().err  # type: ignore[attr-defined]

@@ -331,14 +331,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         request = Request(self.command, self.path, str(self.headers), body)
-        told = base64.b64encode(f"api:{server.key}".encode()).decode()
+        output = base64.b64encode(f"api:{server.key}".encode()).decode()
         fault = server.due(request)
         if fault is not None and fault.kind != "status":
             time.sleep(fault.seconds if fault.kind == "hang" else 0)
             self.close_connection = True
         elif fault is not None:
             self.reply(fault.status, {"errors": [{"message": "told to fail"}]}, fault.headers)
-        elif self.path.startswith(("/graphql", "/files")) and self.headers.get("Authorization") != f"Basic {told}":
+        elif self.path.startswith(("/graphql", "/files")) and self.headers.get("Authorization") != f"Basic {output}":
             self.reply(401, {"errors": [{"message": "permission denied"}]})
         else:
             self.reply(200, server.answer(request))

@@ -30,7 +30,6 @@ from scaling.data.store import TOKENIZER
 from scaling.data.task.example import NAMED, Answer, Columns, Example, listed
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
-from scaling.metrics.classes import F1
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")
@@ -101,8 +100,7 @@ class Task(Columns):
         if measure.answers and self.answer not in measure.answers:
             what = f"it does not score answers of the kind {self.answer}"
             raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
-        if isinstance(measure, F1):
-            measure.check(self.names)
+        measure.check(self.names)
         self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}

@@ -130,8 +130,8 @@ def test_data_are_named_by_their_file_or_folder(folder, capsys):
 def test_a_template_is_text_on_the_command_line(folder, capsys, tokenizer):
     (folder / "a.csv").write_bytes(separated(",", REVIEWS))
     words = ["files", "data.corpus.files=a.csv", f"data.tokenizer={tokenizer}", "data.validation=0.1"]
-    told = prepared(capsys, *words, "data.corpus.text={text}: {id}")
-    assert told["train"]["documents"] + told["validation"]["documents"] == len(REVIEWS)
+    output = prepared(capsys, *words, "data.corpus.text={text}: {id}")
+    assert output["train"]["documents"] + output["validation"]["documents"] == len(REVIEWS)
     error = refused(capsys, *words, "data.corpus.text=[{id}] {texts}")
     assert ": data.corpus.text='" in error, "the key stands once, whether or not the tokenizer was learning"
     assert "the data have no field 'texts'; did you mean 'text'?" in error
