@@ -215,6 +215,7 @@ def test_a_set_that_was_saved_to_disk(folder, capsys):
     one.with_format("numpy").save_to_disk(str(folder / "formatted"))
     splits = {"train": one.select(range(50)).shuffle(seed=1), "test": one.select(range(50, 60))}
     datasets.DatasetDict({**splits}).save_to_disk(str(folder / "both"))
+    capsys.readouterr()  # the bars of writing these sets
     for name in ("one", "formatted"):
         assert texts(folder, kind="Saved", path=name, text="{content}") == REVIEWS
     assert texts(folder, kind="Saved", path="one", text="{label}")[:2] == ["bad", "good"]
