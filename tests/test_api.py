@@ -212,16 +212,11 @@ def test_a_table_has_its_rows_its_runs_and_its_baseline():
 
 @pytest.mark.slow
 def test_a_sweep_runs_here(tmp_path):
-    file = tmp_path / "rates.yaml"
-    file.write_text(
-        "program: scaling\nmethod: grid\nmetric: {name: evaluate/loss, goal: minimize}\n"
-        "parameters: {optimizer.lr: {values: [0.001, 0.01]}}\n"
-        "command: [${program}, train, decoder, size=tiny, size.length=16, train.batch=4, trainer.max_steps=4, "
-        "schedule.warmup=1, $args_no_hyphens]\n".replace("$args_no_hyphens", "'${args_no_hyphens}'").replace(
-            "${program}", "'${program}'"
-        )
-    )
-    sweep = scaling.sweep(str(file), local=True, workers=1, runs=str(tmp_path / "runs"))
+    command = ["${program}", "train", "decoder", *SMALL, "trainer.max_steps=4", "${args_no_hyphens}"]
+    file = {"program": "scaling", "method": "grid", "metric": {"name": "evaluate/loss", "goal": "minimize"}}
+    file |= {"parameters": {"optimizer.lr": {"values": [0.001, 0.01]}}, "command": command}
+    (tmp_path / "rates.yaml").write_text(json.dumps(file))
+    sweep = scaling.sweep(str(tmp_path / "rates.yaml"), local=True, workers=1, runs=str(tmp_path / "runs"))
     assert len(sweep.points) == 2
     assert sweep.best.cell["optimizer.lr"] in (0.001, 0.01)
     assert sweep.missing == []

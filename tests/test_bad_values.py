@@ -50,169 +50,10 @@ VALUES: list[Any] = [
     *(["a"] * 1000, {"values": []}, [[]], [{}], {"a": {"b": {"c": []}}}),
 ]
 
-TINY = {
-    "size": {"width": 8, "layers": 2, "heads": 2, "length": 16, "vocabulary": None},
-    "data": {"kind": "Synthetic", "symbols": 8, "validation": 512},
-    "train": {"batch": 4},
-    "trainer": {"max_steps": 5000},
-    "schedule": {"kind": "Cosine", "warmup": 2},
-    "evaluate": {"points": 2},
-    "log": {"wandb": "disabled"},
-}
-PAIRS = {
-    "data": {"kind": "SyntheticPairs", "symbols": 8, "pairs": 64, "validation": 32, "longest": 9},
-    "objective": "Sequence",
-}
-# A line of each slot whose kind another piece needs.
-LINES: dict[str, Any] = {
-    "activation": "GeLU",
-    "norm": "RMSNorm",
-    "residual": "Pre",
-    "pattern": "Causal",
-    "position": "Rotary",
-    "embedding": "Token",
-    "mixer": "Attention",
-    "channel": {"kind": "Gated", "activation": "GeLU"},
-    "head": "Linear",
-    "block": {
-        "kind": "Serial",
-        "branches": ["mixer", "channel"],
-        "norm": "RMSNorm",
-        "residual": "Pre",
-        "mixer": "Attention",
-        "channel": {"kind": "Gated", "activation": "GeLU"},
-    },
-    "stack": {"kind": "Sequential", "norm": "RMSNorm"},
-    "corpus": {"kind": "Files", "files": "*.txt"},
-    "tokenizer": "Byte",
-    "objective": "Causal",
-    "decoder": {},
-    "encoder": {},
-}
-# What a key without a default holds in a line that can be built.
-NEEDED: dict[str, Any] = {
-    **LINES,
-    "classes": 3,
-    "size": 4,
-    "tokens": 2,
-    "blocks": 1,
-    "length": 16,
-    "seed": 1,
-    "window": 4,
-    "cutoffs": [4],
-    "widths": [8, 4],
-    "tie": [],
-    "branches": ["mixer", "channel"],
-    "files": "*.txt",
-    "file": "rate.json",
-    "domains": {"a": {"kind": "Synthetic"}, "b": {"kind": "Synthetic", "seed": 5}},
-    "shares": {"a": 1, "b": 1},
-    "path": "a",
-    "runs": 4,
-    "revision": "b",
-    "source": "a.txt",
-    "target": "b.txt",
-    "teacher": "c",
-    "axes": {"seed": [1, 2]},
-    "flops": [1e9, 2e9],
-    "multiples": [1, 2],
-    "lr": 1e-3,
-    "parameters": 1e4,
-    "study": "a",
-    "answer": "number",
-    "text": "{text}",
-    "metric": "Correlation",
-}
-# Where a slot's line stands, in the config of which model.
-PLACES = {
-    "activation": ("decoder", "model.block.channel.activation"),
-    "norm": ("decoder", "model.block.norm"),
-    "residual": ("decoder", "model.block.residual"),
-    "pattern": ("decoder", "model.pattern"),
-    "position": ("decoder", "model.position"),
-    "embedding": ("decoder", "model.embedding"),
-    "mixer": ("decoder", "model.block.mixer"),
-    "cross": ("encoder_decoder", "model.decoder.block.cross"),
-    "channel": ("decoder", "model.block.channel"),
-    "head": ("decoder", "model.head"),
-    "sentence": ("bert", "model.sentence"),
-    "boundary": ("spanbert", "model.boundary"),
-    "block": ("decoder", "model.block"),
-    "stack": ("decoder", "model.stack"),
-    "halting": ("decoder", "model.stack.halting"),
-    "memory": ("encoder_decoder", "model.memory"),
-    "model": ("decoder", "model"),
-    "data": ("decoder", "data"),
-    "corpus": ("decoder", "data.corpus"),
-    "tokenizer": ("decoder", "data.tokenizer"),
-    "objective": ("decoder", "objective"),
-    "optimizer": ("decoder", "optimizer"),
-    "schedule": ("decoder", "schedule"),
-    "parametrization": ("decoder", "parametrization"),
-}
-AROUND = {
-    "model.stack.halting": {"model": {"stack": {"kind": "Universal", "norm": "RMSNorm"}}},
-    "data.corpus": {"data": {"kind": "Text", "corpus": LINES["corpus"], "tokenizer": "Byte"}},
-    "data.tokenizer": {"data": {"kind": "Text", "corpus": LINES["corpus"], "tokenizer": "Byte"}},
-}
-BASES = {"encoder_decoder": PAIRS, "bert": {"objective": "Masked"}, "spanbert": {"objective": "Spans"}}
-# The config of another model, for kinds that the one of their slot does not take.
-OF_KIND = {
-    ("model", "Encoder"): "bert",
-    ("model", "EncoderDecoder"): "encoder_decoder",
-    ("objective", "Masked"): "bert",
-    ("objective", "NextSentence"): "bert",
-    ("objective", "Spans"): "bert",
-    ("objective", "Sequence"): "encoder_decoder",
-    ("data", "SyntheticPairs"): "encoder_decoder",
-    ("stack", "Funnel"): "bert",
-    ("stack", "UpsampledFunnel"): "bert",
-}
-
-STUDY = {
-    "question": "How does loss fall?",
-    "base": "decoder",
-    "set": {key: value for key, value in TINY.items() if key != "trainer"},
-    "grid": {"train.tokens": [1000, 2000, 3000], "size.width": [8, 12, 16]},
-    "held_out": {"size.width": [24], "train.tokens": [4000]},
-    "rate": {"kind": "Power", "lr": 1e-3, "parameters": 1000},
-    "law": "chinchilla",
-    "target": {"N": 1e4, "D": 1e6},
-    "suppose": {"E": 1.0, "noise": 0.01},
-    "define": {"architecture": "a decoder"},
-    "resources": {"threads": 1, "gpus": 0.5, "memory": 2, "minutes": 9},
-    "minutes": 5,
-    "at": {"small": {"minutes": 1}},
-}
-SWEEP = {
-    "program": "scaling",
-    "command": ["scaling", "train", "warm.yaml", "${args_no_hyphens}"],
-    "method": "grid",
-    "metric": {"name": "evaluate/loss", "goal": "minimize"},
-    "early_terminate": {"type": "hyperband", "min_iter": 1},
-    "parameters": {"optimizer.lr": {"values": [0.01, 0.02]}, "seed": {"values": [1, 2]}},
-    "run_cap": 4,
-    "name": "a",
-    "description": "b",
-    "project": "c",
-    "entity": "d",
-    "controller": {"type": "cloud"},
-    "apiVersion": "0",
-    "kind": "sweep",
-}
-TABLE = {
-    "base": "decoder",
-    **TINY,
-    "size": {**TINY["size"], "vocabulary": 16},
-    "rows": {"Vanilla": {}, "GeLU": {"model": {"block": {"channel": {"activation": "GeLU"}}}}},
-    "table": {
-        "title": "A",
-        "source": "B",
-        "baseline": "Vanilla",
-        "seeds": {"baseline": 2, "others": 1},
-        "measures": [],
-    },
-}
+FILES = yaml.safe_load(Path(__file__).with_name("bad_values.yaml").read_text())
+TINY, NEEDED, SWEEP = FILES["tiny"], FILES["needed"], FILES["sweep"]
+STUDY = {**FILES["study"], "set": {key: value for key, value in TINY.items() if key != "trainer"}}
+TABLE = {"base": "decoder", **TINY, **FILES["table"], "size": {**TINY["size"], "vocabulary": 16}}
 
 
 @dataclass(frozen=True)
@@ -241,20 +82,20 @@ def line(name: str, kind: type) -> dict[str, Any]:
     needed = {
         key: NEEDED[key] for key, parameter in schema.keys(kind).items() if parameter.default is inspect.Parameter.empty
     }
-    more = {"Factorized": {"rank": 4}, "Simplex": {"domains": ["a", "b"]}}
-    return {"kind": name, **needed, **more.get(name, {})}
+    return {"kind": name, **needed, **FILES["more"].get(name, {})}
 
 
 def model(base: str, place: str) -> dict[str, Any]:
     """A small run's config, with what has to stand around a place of it."""
-    return {"base": base, **TINY, **BASES.get(base, {}), **AROUND.get(place, {})}
+    return {"base": base, **TINY, **FILES["bases"].get(base, {}), **FILES["around"].get(place, {})}
 
 
 def of_runs() -> Iterator[Case]:
-    for slot, (base, place) in PLACES.items():
+    for slot, (base, place) in FILES["places"].items():
         tree = model(base, place)
         for name, kind in schema.kinds(slot).items():
-            below = changed(model(OF_KIND.get((slot, name), base), place), place.split("."), line(name, kind))
+            other = FILES["of_kind"].get(slot, {}).get(name, base)
+            below = changed(model(other, place), place.split("."), line(name, kind))
             annotations = {key: parameter.annotation for key, parameter in schema.keys(kind).items()}
             for key, annotation in {**annotations, "nonsense": Any}.items():
                 for value in [*VALUES, *edges(annotation)]:
@@ -329,7 +170,7 @@ def of_tables() -> Iterator[Case]:
         yield Case(("table", "--counts"), changed(TABLE, path, value), ".".join(path), value)
 
 
-FILES = {"runs": of_runs, "studies": of_studies, "sweeps": of_sweeps, "tables": of_tables}
+CASES = {"runs": of_runs, "studies": of_studies, "sweeps": of_sweeps, "tables": of_tables}
 
 
 @contextmanager
@@ -417,8 +258,8 @@ def run_all(cases: list[Case], folder: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [*((name, FAST) for name in FILES), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW.items())],
+    [*((name, FAST) for name in CASES), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW.items())],
 )
 def test_any_value_under_any_key_is_an_answer_or_one_line(name, number, untrained, capsys):
-    cases = list(FILES[name]())
+    cases = list(CASES[name]())
     run_all(random.Random(20261123 + number).sample(cases, min(number, len(cases))), untrained, capsys)

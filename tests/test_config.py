@@ -325,13 +325,8 @@ def test_a_key_of_one_norm_is_laid_over_the_norm_of_the_model():
 
 
 def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
-    words = (
-        "trainer.max_steps=1e3",
-        "trainer.gradient_clip_val=null",
-        "log.name=007",
-        "train.tokens=1.5B",
-        "log.tags=[a]",
-    )
+    words = ["trainer.max_steps=1e3", "trainer.gradient_clip_val=null", "log.name=007", "train.tokens=1.5B"]
+    words += ["log.tags=[a]"]
     config = load("plain", words)
     found = [config[word.partition("=")[0]] for word in words]
     assert repr(found) == "[1000, None, '007', 1500000000, ['a']]"

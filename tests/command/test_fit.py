@@ -104,18 +104,8 @@ def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add
 
 
 def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsys):
-    words = [
-        table,
-        *MAP,
-        "--hold-out",
-        "N>=9e8",
-        "--target",
-        "C=1e22",
-        "--intervals",
-        "t",
-        "--objective",
-        "log_squared",
-    ]
+    words = [table, *MAP, "--hold-out", "N>=9e8", "--target", "C=1e22"]
+    words += ["--intervals", "t", "--objective", "log_squared"]
     (tmp_path / "mine.yaml").write_text(f"formula: {FORMULA}\ncitation: Doe 2026\nbounds: {{alpha: [0, 2]}}\n")
     built_in, *written = (
         fitted(capsys, *words, *law)

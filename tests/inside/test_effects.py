@@ -88,5 +88,5 @@ def test_a_loaded_model_is_asked_by_text(folders: Path) -> None:
     effects = model.ablate([batch_for(model.module)])
     assert list(effects.columns) == ["name", "head", "loss", "effect"]
     assert len(effects) == 3 + 3 * 2
-    with pytest.raises(ScalingError, match="no such activation; did you mean .decoder.stack."):
+    with pytest.raises(ScalingError, match=r"no such activation; did you mean .decoder\.stack."):
         model.patch("a law", "a cow", "decoder.stak")
