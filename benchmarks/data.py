@@ -27,9 +27,9 @@ import torch
 from scaling.config.schema import build, kinds
 from scaling.data.batches import training
 from scaling.data.plan import BatchSize
-from scaling.data.prepare import prepare
 from scaling.data.source import Source, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
+from scaling.data.text import prepare
 
 ROWS, LENGTH = 128, 512
 GOALS = {"synthetic drawn": 5e6, "Causal": 50e6, "Masked": 20e6, "Spans": 20e6, "SpanCorruption": 20e6}

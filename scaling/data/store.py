@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ NAME = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
 _AGAIN = "remove the folder and run `scaling data prepare` again"
+UNPREPARED = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
 
 
 def root(runs: str | Path) -> Path:
@@ -184,7 +185,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         entries = sealed(folder)
-        if entries.pop("format", None) != FORMAT:
+        if entries.pop("format", None) != FORMAT or entries.keys() != {field.name for field in fields(cls)}:
             raise ScalingError("it was prepared by another version", file=folder / NAME, fix=_AGAIN)
         return cls(**entries)
 

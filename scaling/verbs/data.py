@@ -78,10 +78,9 @@ def data_prepare(
     loaded = _config(name, overrides, model)
 
     from scaling.data.mixture import Mixture
-    from scaling.data.prepare import in_turn, prepare
     from scaling.data.store import root
     from scaling.data.task import Task
-    from scaling.data.text import Text
+    from scaling.data.text import Text, in_turn, prepare
     from scaling.data.tokens import Tokens
 
     folder = root(loaded["runs"])

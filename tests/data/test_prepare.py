@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from scaling.base.errors import DISK, ScalingError
-from scaling.data import rows
+from scaling.data import rows, store
 from scaling.data.corpus import Files
-from scaling.data.prepare import in_turn, prepare
 from scaling.data.store import Manifest, open_split
+from scaling.data.text import in_turn, prepare
 from tests.data.conftest import line, prepared
 from tests.disk import fill
 
@@ -134,7 +134,7 @@ def test_the_shards_of_a_part_are_on_the_disk_before_its_record(text, tmp_path, 
 
 # Children start from a server that has imported everything, so that there is work to kill from their first millisecond.
 server = multiprocessing.get_context("forkserver")
-server.set_forkserver_preload(["scaling.data.prepare", "scaling.data"])
+server.set_forkserver_preload(["scaling.data"])
 
 
 def small_parts(line, folder):
@@ -241,6 +241,22 @@ def test_data_that_change_while_they_are_prepared_start_anew(text, corpus, tmp_p
         (work / leftover).unlink()
     (corpus / "0.txt").write_text("something else\n\naltogether\n\n" * 20)
     assert prepare(text(), tmp_path / "data").name == prepare(text(), tmp_path / "undisturbed").name
+
+
+def test_what_another_version_left_unfinished_is_begun_anew(text, tmp_path):
+    key, undisturbed = text().key, prepare(text(), tmp_path / "undisturbed")
+    plans = {"stamp": {"files": []}, "pieces": [1]}, {"stamp": {}, "parts": [{"file": 0}], "limit": None}, [], 1
+    for number, plan in enumerate(plans):
+        work = tmp_path / f"{number}" / "preparing" / key
+        (work / "parts").mkdir(parents=True)
+        (work / "plan.json").write_text(json.dumps(plan))
+        for leftover in ("manifest.json", "parts/00000.json"):
+            (work / leftover).write_text('{"shards": {}}')
+        assert prepare(text(), tmp_path / f"{number}").name == undisturbed.name
+    entries = store.sealed(undisturbed)
+    store.seal(undisturbed, {**entries, "pieces": entries.pop("splits")})
+    with pytest.raises(ScalingError, match=r"it was prepared by another version.*prepare` again"):
+        text().open("train", undisturbed.parent)
 
 
 def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, tmp_path, monkeypatch):

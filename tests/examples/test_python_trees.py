@@ -14,7 +14,7 @@ from examples.python_trees import depths
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import extend
-from scaling.data.prepare import prepare
+from scaling.data.text import prepare
 from scaling.data.tree import OUTSIDE
 from scaling.training.experiment import assemble
 

@@ -228,8 +228,8 @@ class Task(Columns):
         if tables is None:
             if pointer.exists() and _is_whole(home := folder / "tasks" / pointer.read_text().strip()):
                 return home
-            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
-            raise ScalingError("the task has not been prepared", fix=f"{fix}, or set data.files.train=FILE")
+            fix = f"{store.UNPREPARED}, or set data.files.train=FILE"
+            raise ScalingError("the task has not been prepared", fix=fix)
         key = store.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
         home = folder / "tasks" / key
         if not _is_whole(home):
