@@ -28,8 +28,8 @@ from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.source import Rows
 from scaling.data.store import PackedSource
+from scaling.data.task.example import OUTSIDE
 from scaling.data.text import Text
-from scaling.data.tree import OUTSIDE
 
 NODES = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a form feed ends no line

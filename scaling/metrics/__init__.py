@@ -3,10 +3,9 @@
 Every value is higher for better predictions. A prediction of None is an invalid output and counts as wrong.
 """
 
-from scaling.metrics.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
 from scaling.metrics.classes import F1, MCC, Accuracy, Correlation, EntityF1, F1AndAccuracy, GenderParity, TagAccuracy
 from scaling.metrics.metric import bootstrap, over_seeds, paired_bootstrap
-from scaling.metrics.text import BLEU, ROUGE, CompoundSplitBLEU
+from scaling.metrics.text import BLEU, ROUGE, CompoundSplitBLEU, ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
 from scaling.metrics.trees import BracketF1
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import ScalingError
-from scaling.metrics.answers import texts
 from scaling.metrics.metric import Metric, f1
+from scaling.metrics.text import texts
 
 WORD = "XX"
 TRACE = "-NONE-"

@@ -14,10 +14,9 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import NonNegativeFloat, PositiveInt
 from scaling.data.batches import Features
 from scaling.data.source import Rows, Takes, Vocabulary
-from scaling.data.task.example import NO_ANSWER
+from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.data.tree import OUTSIDE
 from scaling.objectives.objective import Family, Objective, Text, maybe, tensor, text_to_text, too_short
 
 SPECIALS: dict[Family, tuple[str, ...]] = {

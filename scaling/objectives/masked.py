@@ -12,7 +12,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
-from scaling.data.tree import OUTSIDE
+from scaling.data.task.example import OUTSIDE
 from scaling.objectives.objective import Family, Objective, Text, fitting, maybe, pack, tensor, text_to_text
 
 

@@ -127,8 +127,7 @@ def data_show(
 
     Colours show what the objective makes of the windows.
     """
-    from scaling.data.batches import training
-    from scaling.data.describe_row import describe_row
+    from scaling.data.batches import describe_row, training
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
     from scaling.data.store import PackedSource, PairedSource

@@ -167,7 +167,7 @@ class Landscape(Result):
 
     def save(self, path: str | Path) -> None:
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
-        from scaling.inside.landscape import save
+        from scaling.inside.effects import save
 
         save(self.losses, self.reach, _of_kind(path, FIGURES))
 
@@ -200,7 +200,7 @@ def landscape(
     if unknown := [source.folder.name for source in sources if "objective" not in source.sections]:
         raise ScalingError("its training data are unknown", key="RUN", value=unknown[0], fix="name a run of the ledger")
 
-    from scaling.inside import landscape as around
+    from scaling.inside import effects as around
 
     losses = {}
     for source in sources:

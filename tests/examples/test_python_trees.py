@@ -14,8 +14,8 @@ from examples.python_trees import depths
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import extend
+from scaling.data.task.example import OUTSIDE
 from scaling.data.text import prepare
-from scaling.data.tree import OUTSIDE
 from scaling.training.experiment import assemble
 
 TREES = Path(__file__).parents[2] / "examples" / "python_trees" / "trees.py"

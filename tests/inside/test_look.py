@@ -16,7 +16,7 @@ import scaling
 from scaling.base.batch import Batch
 from scaling.cli import main
 from scaling.config.compose import load
-from scaling.inside.landscape import direction, landscape
+from scaling.inside.effects import direction, landscape
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
 

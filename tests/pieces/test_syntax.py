@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build as piece
-from scaling.data.tree import OUTSIDE, places
+from scaling.data.task.example import OUTSIDE, places
 from scaling.model.embeddings import distances
 from tests.model.test_variants import batch_for, build, hidden
 from tests.pieces.formulas import array, draw, shape

@@ -14,7 +14,7 @@ from scaling.base import json_lines
 from scaling.base.errors import ScalingError, plural
 from scaling.data import rows
 from scaling.data.rows import Row, lines
-from scaling.data.tree import places
+from scaling.data.task.example import places
 from scaling.metrics import trees as bracketed
 
 Columns = Sequence[str] | None  # the names of the task's key `columns`

@@ -14,13 +14,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from scaling.base.batch import IGNORE
-from scaling.data import tree
 from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source
 from scaling.data.store import TOKENIZER
-from scaling.data.task.example import Answer, Example
-from scaling.metrics.answers import SQuAD
+from scaling.data.task.example import Answer, Example, places
 from scaling.metrics.metric import Metric
+from scaling.metrics.text import SQuAD
 
 _BLOCK = 2048  # examples that are tokenized at once
 
@@ -96,14 +95,14 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
         rows["written"] += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
         for example, items in zip(block, texts):
             sides = [next(flat) for _ in items]
-            places = sides[-1][1]
+            characters = sides[-1][1]
             rows["tokens"] += [ids for ids, _ in sides]
-            rows["labels"].append(_label(example, answer, names, places))
+            rows["labels"].append(_label(example, answer, names, characters))
             parts.append(parts[-1] + len(items))
-            if places is not None:
-                rows["pieces"].append(words(example.texts, places) if answer == "tags" else places)
+            if characters is not None:
+                rows["pieces"].append(words(example.texts, characters) if answer == "tags" else characters)
             if example.heads is not None:
-                rows["tree"].append(tree.places(example.heads))
+                rows["tree"].append(places(example.heads))
     arrays: dict[str, np.ndarray] = {"parts": np.array(parts, np.int64)}
     if answer != "tags":
         arrays["labels"] = np.array(rows.pop("labels"), np.float32 if answer == "number" else np.int32)

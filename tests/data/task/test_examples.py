@@ -12,8 +12,8 @@ from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.task import task as task_module
+from scaling.data.task.example import OUTSIDE, places
 from scaling.data.task.layout import trees
-from scaling.data.tree import OUTSIDE, places
 from scaling.objectives.answer import Answer
 
 TREES = "( (S (NP-SBJ (PRP It)) (VP (VBZ rains)\n  (NP (-NONE- *)))))\n(S (NP (NNS Dogs)) (VP (VBP bark)))\n"
