@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
 from scaling.data.source import Rows, Source, Takes, Vocabulary
@@ -101,13 +101,10 @@ def training(
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count, features = _rows(source, objective)
     if objective.takes == "windows":
-        if size.tokens is not None:
-            what, fix = "windows are all of one length", "give the number of windows"
-            raise ScalingError(what, key="train.batch", value={"tokens": size.tokens}, fix=fix)
+        what, fix = "windows are all of one length", "give the number of windows"
+        refuse(size.tokens is not None, what, fix, key="train.batch", value={"tokens": size.tokens})
         return Batches(source, objective, Windows(count, objective.reads, size, seed), seed, documents)
-    if len(size.sizes) > 1:
-        fix = "give one number"
-        raise ScalingError(f"{objective.takes} come in batches of one size", key="train.batch", fix=fix)
+    refuse(len(size.sizes) > 1, f"{objective.takes} come in batches of one size", "give one number", key="train.batch")
     plan: Plan
     if features is not None and size.tokens is None:
         plan = ByLength(features.lengths, objective.reads, size, seed)
@@ -122,9 +119,8 @@ def evaluation(
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)
-    if rows is None and count is None:
-        fix = "set the number of windows to take"
-        raise ScalingError("there is no end to the data", key="evaluate.windows", fix=fix)
+    what = "there is no end to the data"
+    refuse(rows is None and count is None, what, "set the number of windows to take", key="evaluate.windows")
     limit = min(number for number in (rows, count) if number is not None)
     each = BatchSize.of(size)
     plan: Plan = Windows(count, objective.reads, each, seed=0, limit=limit)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.compose import SAVED
 from scaling.config.schema import Long
 from scaling.data import rows
@@ -101,8 +101,7 @@ class Hub(_Rows):
     limit: Long | None = None
 
     def __post_init__(self) -> None:
-        if not self.revision.strip():
-            raise ScalingError("a set on the hub needs a revision", key="revision", fix="give a commit, or main")
+        refuse(not self.revision.strip(), "a set on the hub needs a revision", "give a commit, or main", key="revision")
 
     def snapshot(self, folder: Path) -> Snapshot:
         if self.split == self.validation:
@@ -148,11 +147,9 @@ class Saved(_Rows):
 
     def snapshot(self, folder: Path) -> Snapshot:
         home = Path(self.path).expanduser()
-        if not home.is_dir():
-            raise ScalingError("there is no such folder", key="path", value=self.path)
-        if not rows.is_saved(home):
-            what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
-            raise ScalingError(what, key="path", value=self.path, fix="for files of text name it in {kind: Files}")
+        refuse(not home.is_dir(), "there is no such folder", key="path", value=self.path)
+        what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
+        refuse(not rows.is_saved(home), what, "for files of text name it in {kind: Files}", key="path", value=self.path)
         return self._hub.snapshot(folder)
 
     def read(self, part: Part) -> Iterator[Document]:
@@ -188,8 +185,7 @@ class Parallel:
 
     def _file(self, key: str) -> Path:
         files = rows.find(getattr(self, key), key, (*rows.OF_FOLDERS, ""))
-        if len(files) > 1:
-            raise ScalingError(f"{len(files)} files", key=key, value=getattr(self, key), fix="name one file a side")
+        refuse(len(files) > 1, f"{len(files)} files", "name one file a side", key=key, value=getattr(self, key))
         return files[0]
 
 

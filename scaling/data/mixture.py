@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.config.schema import NonNegativeFloat, Recipes, check
 from scaling.data.source import Data, Rows, Source
 from scaling.data.store import digest
@@ -26,9 +26,8 @@ class Mixture:
     """
 
     def __init__(self, *, domains: Recipes, shares: Mapping[str, Any], weights: Mapping[str, Any] | None = None):
-        if len(domains) < 2:
-            fix = "write domains: {code: python, prose: wikitext103}"
-            raise ScalingError("a mixture has two domains or more", key="domains", fix=fix)
+        what = "a mixture has two domains or more"
+        refuse(len(domains) < 2, what, "write domains: {code: python, prose: wikitext103}", key="domains")
         names = tuple(sorted(domains))
         self.domains: dict[str, Data] = {}
         for name in names:
@@ -47,9 +46,8 @@ class Mixture:
                 raise error.under(f"data.domains.{name}") from None
         first, one = next(iter(opened.items()))
         for name, source in opened.items():
-            if source.gives != "windows":
-                what = "its data are " + ("a task" if source.gives == "examples" else "pairs") + ", which are not mixed"
-                raise ScalingError(what, key=f"data.domains.{name}", fix="take data of texts")
+            what = "its data are " + ("a task" if source.gives == "examples" else "pairs") + ", which are not mixed"
+            refuse(source.gives != "windows", what, "take data of texts", key=f"data.domains.{name}")
             if (source.vocabulary, dict(source.specials)) != (one.vocabulary, dict(one.specials)):
                 what = f"its {source.vocabulary:,} tokens are not the {one.vocabulary:,} of {first}"
                 fix = "give all domains one tokenizer, as tokenizer: {kind: File, path: tokenizer.json}"
@@ -142,13 +140,10 @@ def shares_of(source: Source) -> dict[str, Any]:
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
     """The fraction of each domain, in their order; they sum to one."""
     for name, value in given.items():
-        if name not in domains:
-            raise ScalingError("there is no such domain", key=f"{key}.{name}", fix=nearest(name, domains))
+        refuse(name not in domains, "there is no such domain", nearest(name, domains), key=f"{key}.{name}")
         check(f"{key}.{name}", value, NonNegativeFloat)
     for name in domains:
-        if name not in given:
-            raise ScalingError("a domain has none", key=f"{key}.{name}", fix="give each domain one, 0 leaves it out")
+        refuse(name not in given, "a domain has none", "give each domain one, 0 leaves it out", key=f"{key}.{name}")
     total = float(sum(given.values()))
-    if not total:
-        raise ScalingError("all are 0", key=key, fix="give a domain more")
+    refuse(not total, "all are 0", "give a domain more", key=key)
     return {name: float(given[name]) / total for name in domains}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import MOST_ROWS
 from scaling.data import hashing
 
@@ -100,9 +100,8 @@ class BatchSize:
                 "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
             )
             raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
-        if max(sizes.values()) > MOST_ROWS:
-            fix = "take fewer"
-            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, fix=fix)
+        what = f"more than {MOST_ROWS:,} rows a step"
+        refuse(max(sizes.values()) > MOST_ROWS, what, "take fewer", key="train.batch", value=value)
         starts = tuple(sorted(sizes))
         return cls(starts, tuple(sizes[step] for step in starts))
 

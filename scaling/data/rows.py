@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from scaling.base import json_lines
-from scaling.base.errors import ScalingError, check_regular, plural
+from scaling.base.errors import ScalingError, check_regular, plural, refuse
 from scaling.config.compose import SAVED
 
 Row = Mapping[str, Any]
@@ -156,9 +156,8 @@ def parts(files: Sequence[Path], unit: Unit = "paragraph") -> list[dict[str, Any
     Ranges are cut between the lines of JSON lines, units of plain text and row groups of Parquet.
     """
     formats = {format_of(file) for file in files}
-    if len(formats) > 1:
-        fix = "name files of one format, as in text/**/*.txt"
-        raise ScalingError(f"files of several formats: {', '.join(sorted(formats))}", fix=fix)
+    what = f"files of several formats: {', '.join(sorted(formats))}"
+    refuse(len(formats) > 1, what, "name files of one format, as in text/**/*.txt")
     sizes = [file.stat().st_size for file in files]
     part_size = max(PART, sum(sizes) // _MOST)
     listed: list[dict[str, Any]] = []
@@ -295,8 +294,7 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
 def _names(file: Path, line: int, names: list[str], separator: str) -> list[str]:
     """The first row, whose fields have to be the names of columns."""
     twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
+    refuse(twice is not None, f"there are two columns {twice!r}", "rename one of them", file=file, line=line)
     other = next((each for each in _OTHERS if len(names) == 1 and each != separator and each in names[0]), None)
     if other is not None:
         what = f"the first row has no {separator!r}, and is separated by {other!r}"

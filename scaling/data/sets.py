@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.data import rows
 from scaling.data.rows import Row
 
@@ -150,8 +150,7 @@ class Published:
                 return saved
             fix = "leave it out: data.validation is the fraction of documents that is held out"
             raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
-        if split not in saved:
-            raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, saved))
+        refuse(split not in saved, "the set has no such split", nearest(split, saved), key=key, value=split)
         return saved[split]
 
     def _refused(self, error: Exception, split: str) -> ScalingError:

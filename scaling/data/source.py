@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 
 SPLITS = ("train", "validation")
 Takes = Literal["windows", "pairs", "examples"]
@@ -104,8 +104,7 @@ def under_data(prefix: str = "data") -> Iterator[None]:
 
 
 def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
-    if split not in splits:
-        raise ScalingError(f"there is no split {split!r}", fix=nearest(split, splits))
+    refuse(split not in splits, f"there is no split {split!r}", nearest(split, splits))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os
+from scaling.base.errors import ScalingError, from_os, refuse
 from scaling.config import schema
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
@@ -81,8 +81,7 @@ def sealed(folder: Path) -> dict[str, Any]:
         raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
-    if not intact:
-        raise ScalingError("the manifest was altered: its hash does not fit", file=file, fix=_AGAIN)
+    refuse(not intact, "the manifest was altered: its hash does not fit", _AGAIN, file=file)
     return entries
 
 
@@ -197,9 +196,8 @@ class Manifest:
         splits = self.splits.values() if split is None else [self.splits.get(split, {})]
         for shard in (shard for sides in splits for shards in sides.values() for shard in shards):
             hashes |= {f"{shard['name']}.{ending}": shard[f"{ending}_sha256"] for ending in ("tokens", "ends")}
-            if shard["largest"] >= self.vocabulary:
-                what = f"token id {shard['largest']} is beyond the vocabulary of {self.vocabulary}"
-                raise ScalingError(what, file=folder / f"{shard['name']}.tokens", fix=_AGAIN)
+            what = f"token id {shard['largest']} is beyond the vocabulary of {self.vocabulary}"
+            refuse(shard["largest"] >= self.vocabulary, what, _AGAIN, file=folder / f"{shard['name']}.tokens")
         check_files(folder, hashes, trust=trust)
 
     def count(self, split: str, what: str) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.standard_error import progress
 from scaling.config import schema
 from scaling.config.schema import BelowOne, Recipe
@@ -143,8 +143,7 @@ def _made(text: Text, folder: Path, run: Callable[[Sequence[Call]], None]) -> Pa
         codec = _codec(text, snapshot, folder, work)
         _tokenize(snapshot, text, work, run)
         changed = text.corpus.changed(snapshot.stamp)
-        if changed is not None:
-            raise ScalingError("it changed while it was read", file=changed, fix="run the same command again")
+        refuse(changed is not None, "it changed while it was read", "run the same command again", file=changed)
         records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
         if dropped := sum(record["dropped"] for record in records):
             print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
@@ -218,12 +217,10 @@ def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[
     for shard in itertools.chain.from_iterable(record["shards"] for record in records):
         split, _, name = shard["name"].partition("/")
         splits[split].setdefault(name.partition(".")[2], []).append(shard)
-    if not splits["train"]:
-        what, fix = "the corpus is empty: it has no document to train on", "name files that hold text"
-        raise ScalingError(what, key="data.corpus", value=text.request["corpus"], fix=fix)
-    if not splits["validation"] and text.validation:
-        what, fix = "no document fell to validation", "raise it, or add documents"
-        raise ScalingError(what, key="data.validation", value=text.validation, fix=fix)
+    what = "the corpus is empty: it has no document to train on"
+    refuse(not splits["train"], what, "name files that hold text", key="data.corpus", value=text.request["corpus"])
+    what, fix = "no document fell to validation", "raise it, or add documents"
+    refuse(not splits["validation"] and text.validation, what, fix, key="data.validation", value=text.validation)
     return splits
 
 

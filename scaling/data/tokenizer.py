@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.config.schema import Long, NonNegativeInt, PositiveInt
 from scaling.data.codec import Codec
 
@@ -42,9 +42,8 @@ class _Learned(_Tokenizer):
         """The tokenizer with the tokens that a trainer finds in texts, besides the specials `least` of them; its
         progress bar is for a person at a terminal.
         """
-        if self.vocabulary < len(SPECIALS) + least:
-            what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
-            raise ScalingError(what, key="vocabulary", value=self.vocabulary)
+        what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
+        refuse(self.vocabulary < len(SPECIALS) + least, what, key="vocabulary", value=self.vocabulary)
         bar = sys.stderr.isatty()
         settings = {"vocab_size": self.vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
         tokenizer.train_from_iterator(texts, trainer(**settings))
@@ -157,8 +156,7 @@ class File(_Tokenizer):
     learns = False
 
     def __post_init__(self) -> None:
-        if not Path(self.path).expanduser().is_file():
-            raise ScalingError("there is no such file", key="path", value=self.path)
+        refuse(not Path(self.path).expanduser().is_file(), "there is no such file", key="path", value=self.path)
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         return Codec.load(Path(self.path).expanduser()).tokenizer

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.standard_error import progress
 from scaling.config.compose import TOKENS
 from scaling.config.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
@@ -96,9 +96,8 @@ class Tokens:
         if self._vocabulary is None and self._tokenizer is None:
             fix = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
             raise ScalingError("arrays of ids do not state their vocabulary", key="data.vocabulary", fix=fix)
-        if self.eos is not None and self.eos >= self.vocabulary:
-            what = f"it is beyond the vocabulary of {self.vocabulary}"
-            raise ScalingError(what, key="data.eos", value=self.eos, fix=f"take one below {self.vocabulary}")
+        what, fix = f"it is beyond the vocabulary of {self.vocabulary}", f"take one below {self.vocabulary}"
+        refuse(self.eos is not None and self.eos >= self.vocabulary, what, fix, key="data.eos", value=self.eos)
         fraction = self.validation if isinstance(self.validation, float | int) else None
         with under_data():
             train = self._arrays(self.files, "files")
@@ -109,9 +108,8 @@ class Tokens:
         hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
         total = sum(array.tokens for array in train)
         cut = total if fraction is None else self._cut(train, total, fraction)
-        if cut == total and fraction is not None:
-            what = f"no token of {total:,} falls to validation"
-            raise ScalingError(what, key="data.validation", value=fraction, fix="raise it, or name files")
+        what, fix = f"no token of {total:,} falls to validation", "raise it, or name files"
+        refuse(cut == total and fraction is not None, what, fix, key="data.validation", value=fraction)
         meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
         made_by = None if self.codec is None else self.codec.sha256
         record = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
@@ -173,12 +171,10 @@ def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
     if file.suffix == ".ds" and dtype is None:
         dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"  # as datatrove chooses it
     array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
-    if array.tokens == 0:
-        raise ScalingError("it is empty", file=file, fix="name a file that holds tokens")
+    refuse(array.tokens == 0, "it is empty", "name a file that holds tokens", file=file)
     kind = np.dtype(array.dtype)
-    if dtype is not None and kind != np.dtype(dtype):
-        what, fix = f"it holds {kind.name}, as its header states", "leave data.dtype out"
-        raise ScalingError(what, file=file, key="dtype", value=dtype, fix=fix)
+    what, fix = f"it holds {kind.name}, as its header states", "leave data.dtype out"
+    refuse(dtype is not None and kind != np.dtype(dtype), what, fix, file=file, key="dtype", value=dtype)
     return array
 
 
@@ -212,9 +208,8 @@ def _of_bin(file: Path, dtype: str | None) -> Array:
         fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
         raise ScalingError("a .bin file does not state the type of its ids", file=file, key="dtype", fix=fix)
     kind = np.dtype(dtype).newbyteorder("<")
-    if size % kind.itemsize:
-        what = f"its {size:,} bytes are no whole number of {dtype}"
-        raise ScalingError(what, file=file, key="dtype", value=dtype, fix="copy the file again, or set its type")
+    what = f"its {size:,} bytes are no whole number of {dtype}"
+    refuse(size % kind.itemsize, what, "copy the file again, or set its type", file=file, key="dtype", value=dtype)
     return Array(str(file), kind.str, 0, size // kind.itemsize)
 
 
@@ -244,12 +239,9 @@ def _look(array: Array, vocabulary: int) -> str:
         hashed.update(block.view(np.uint8).data)
         for place in (int(block.argmin()), int(block.argmax())):
             token, at = int(block[place]), f"at position {start + place:,}"
-            if token < 0:
-                fix = f"correct the file{wrong}"
-                raise ScalingError(f"token {token:,} {at} is negative", file=file, fix=fix)
-            if token >= vocabulary:
-                what = f"token {token:,} {at} is beyond the vocabulary of {vocabulary:,}"
-                raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+            refuse(token < 0, f"token {token:,} {at} is negative", f"correct the file{wrong}", file=file)
+            what = f"token {token:,} {at} is beyond the vocabulary of {vocabulary:,}"
+            refuse(token >= vocabulary, what, f"raise data.vocabulary or correct the file{wrong}", file=file)
             largest = max(largest, token)
         every_second_is_0 = every_second_is_0 and not block[1::2].any()
         advance(block.nbytes)

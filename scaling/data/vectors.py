@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.data.rows import opened
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with
@@ -69,17 +69,13 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
 
 
 def _finite(vector: np.ndarray, file: Path, line: int | None) -> np.ndarray:
-    if not np.isfinite(vector).all():
-        raise ScalingError("a vector has something that is no finite number", file=file, line=line)
+    refuse(not np.isfinite(vector).all(), "a vector has something that is no finite number", file=file, line=line)
     return vector
 
 
 def _check(own: int, width: int, file: Path, line: int) -> None:
-    if own != width:
-        fix = f"take size.width={own}, or vectors of {width}"
-        raise ScalingError(
-            f"the vectors have {plural(own, 'number')}, and the model's {width}", file=file, line=line, fix=fix
-        )
+    what = f"the vectors have {plural(own, 'number')}, and the model's {width}"
+    refuse(own != width, what, f"take size.width={own}, or vectors of {width}", file=file, line=line)
 
 
 class Coverage(NamedTuple):
@@ -98,8 +94,7 @@ def table(file: Path, tokens: tuple[str, ...], width: int, seed: int = 0) -> Cov
     vectors = read(file, width, spellings.__contains__)
     vectors_of_tokens = [vectors.get(token, vectors.get(token.lower())) if token else None for token in tokens]
     present = np.array([vector for vector in vectors_of_tokens if vector is not None])
-    if not len(present):
-        raise ScalingError("no token of the run is a word of it", file=file, fix="take a tokenizer of words")
+    refuse(not len(present), "no token of the run is a word of it", "take a tokenizer of words", file=file)
     rows = np.random.default_rng(seed).normal(present.mean(), present.std(), (len(tokens), width)).astype(np.float32)
     for row, vector in enumerate(vectors_of_tokens):
         if vector is not None:

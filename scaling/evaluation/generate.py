@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.model.context import Cache, Places
 from scaling.model.contract import Mixer, Position
 from scaling.model.family import Family
@@ -107,8 +107,7 @@ def generate(
     """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one, and of
     greedy and drawn ones a text for which `ended` holds, which keeps its last token.
     """
-    if steps < 1:
-        raise ScalingError("expected a positive number", key="steps", value=steps)
+    refuse(steps < 1, "expected a positive number", key="steps", value=steps)
     training = model.training
     model.eval()
     try:

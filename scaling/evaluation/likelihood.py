@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import aligned, prompt
 from scaling.model.context import Cache
@@ -126,13 +126,11 @@ class Scorer:
     def fitted(self, request: Request) -> Request:
         """The request within the window: without the first tokens of a context that is too long."""
         context, continuation = request
-        if not continuation:
-            raise ScalingError("there is no token to score", fix="give each continuation some text")
+        refuse(not continuation, "there is no token to score", "give each continuation some text")
         if len(continuation) > self.length:
             what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
             raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
-        if not context:
-            raise ScalingError("a continuation needs a token before it", fix="take a model whose start token is known")
+        refuse(not context, "a continuation needs a token before it", "take a model whose start token is known")
         space = self.length if self.model.family == "encoder_decoder" else self.length - len(continuation) + 1
         return Request(context[-space:], continuation)
 
@@ -231,9 +229,8 @@ Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
 
 def check_head(model: Family) -> None:
     """Refuse a model whose head predicts no tokens."""
-    if model.head.target != "targets":
-        what = f"its head {type(model.head).__name__} predicts no tokens"
-        raise ScalingError(what, key="RUN", fix="take the run that it was finetuned from")
+    what = f"its head {type(model.head).__name__} predicts no tokens"
+    refuse(model.head.target != "targets", what, "take the run that it was finetuned from", key="RUN")
 
 
 @torch.inference_mode()
@@ -316,9 +313,8 @@ class MaskedScorer:
     def at_masks(self, text: Sequence[int], key: str) -> Tensor:
         """[masks w]: the hidden vectors at the masks of a text."""
         row = self.framed(text)
-        if len(row) > self.length:
-            what = f"{len(row):,} tokens are more than the window of {self.length:,}"
-            raise ScalingError(what, key=key, fix="shorten the text")
+        what = f"{len(row):,} tokens are more than the window of {self.length:,}"
+        refuse(len(row) > self.length, what, "shorten the text", key=key)
         return self._hidden([row])[0, torch.from_numpy(row == self.ids["mask"])]
 
     def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
@@ -342,10 +338,8 @@ def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
 @torch.inference_mode()
 def filled(scorer: MaskedScorer, codec: Codec, text: str, best: int) -> list[list[tuple[str, int, float]]]:
     """The likeliest tokens at each [MASK] of a text, the best first: how each is spelled, its id, its probability."""
-    if MASK not in text:
-        raise ScalingError("it has no mask", key="prompt", value=text, fix=f"write {MASK} where a token is asked for")
-    if best < 1:
-        raise ScalingError("expected a positive number", key="best", value=best)
+    refuse(MASK not in text, "it has no mask", f"write {MASK} where a token is asked for", key="prompt", value=text)
+    refuse(best < 1, "expected a positive number", key="best", value=best)
     hidden = scorer.at_masks(masked(codec, scorer.ids, text), "prompt")
     chances = scorer.model.head(hidden[None])[0].double().softmax(-1).cpu().numpy()[:, : codec.size]
     chances[:, [token for token in (*codec.specials.values(), *scorer.ids.values()) if token < codec.size]] = 0

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
@@ -42,9 +42,8 @@ class Prompting:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.formulation == "letters" and self.frame == "none":
-            fix = "take --frame question"
-            raise ScalingError("letters answer a question", key="frame", value=self.frame, fix=fix)
+        what, fix = "letters answer a question", "take --frame question"
+        refuse(self.formulation == "letters" and self.frame == "none", what, fix, key="frame", value=self.frame)
 
     def question(self, question: Question) -> tuple[str, str | None]:
         """The text before an answer and the text behind it; None where the text has no gap."""
@@ -59,9 +58,8 @@ class Prompting:
     def answers(self, question: Question) -> list[str]:
         """The possible answers, each with the space before it."""
         if self.formulation == "letters":
-            if len(question.options) > len(ascii_uppercase):
-                what = f"there are {len(question.options)} options, and {len(ascii_uppercase)} letters"
-                raise ScalingError(what, key="formulation", value="letters", fix="take cloze")
+            what = f"there are {len(question.options)} options, and {len(ascii_uppercase)} letters"
+            refuse(len(question.options) > len(ascii_uppercase), what, "take cloze", key="formulation", value="letters")
             return [f" {letter}" for letter in ascii_uppercase[: len(question.options)]]
         return [f" {option.strip()}" for option in question.options]
 
@@ -161,15 +159,12 @@ def posed(
 
     posed, shots = questions(split), prompting.shots
     train = posed if split == "train" or not shots else questions("train")
-    if shots > len(train):
-        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
-        raise ScalingError(what, key="shots", value=shots, fix="take fewer")
+    what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
+    refuse(shots > len(train), what, "take fewer", key="shots", value=shots)
     shot_indices = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
     if split == "train":
         posed = {index: question for index, question in posed.items() if index not in shot_indices}
-    if not posed:
-        fix = "take another split"
-        raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
+    refuse(not posed, f"the {split} split has no example to score", "take another split", key="split", value=split)
     return prompting.head([train[index] for index in shot_indices]), dict(islice(posed.items(), limit))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scaling.base import atomic
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
@@ -80,9 +80,8 @@ def patch(
     def put(name: str) -> Change:
         def change(x: Tensor) -> Tensor:
             new, x = next(supply[name]), x.clone()
-            if new.shape != x.shape:
-                what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
-                raise ScalingError(what, fix="take texts with the same number of tokens")
+            what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
+            refuse(new.shape != x.shape, what, "take texts with the same number of tokens")
             try:
                 x[:, tokens] = new[:, tokens]
             except IndexError:
@@ -117,8 +116,7 @@ def _without_block(name: str) -> dict[str, Change]:
 
     def put_back(x: Tensor) -> Tensor:
         before = inputs.pop()
-        if before.shape != x.shape:
-            raise ScalingError(f"{name} changes the number of tokens, so it cannot be left out")
+        refuse(before.shape != x.shape, f"{name} changes the number of tokens, so it cannot be left out")
         return before
 
     return {name + INPUT: keep, name: put_back}
@@ -134,8 +132,7 @@ def _without_head(head: int, heads: int, x: Tensor) -> Tensor:
 def mean_loss(model: Family, batches: Sequence[Batch]) -> float:
     """The mean over all targets."""
     count = sum(int(counted(model.head, batch)) for batch in batches)
-    if not count:
-        raise ScalingError("there is no target", key="batches", fix="take batches of held-out data")
+    refuse(not count, "there is no target", "take batches of held-out data", key="batches")
     return sum(float(model.losses(batch).double().sum()) for batch in batches) / count
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.base.printing import Html, join, tag
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import prompt
@@ -232,8 +232,7 @@ class Look:
 def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]) -> Look:
     """The maps of the family's towers over these tokens."""
     seen = maps(model, batch_of(model, tokens))
-    if not seen:
-        raise ScalingError("no mixer of the run has weights of attention", key="RUN", fix="take a run with Attention")
+    refuse(not seen, "no mixer of the run has weights of attention", "take a run with Attention", key="RUN")
     shape = list(towers(model))[-1][1].shape
     special = set(ids.values()) | set(() if codec is None else codec.specials.values())
     ordinary = [token for token in range(shape.vocabulary if codec is None else codec.size) if token not in special]
@@ -246,11 +245,9 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     device, rows = next(model.parameters()).device, []
     for name, tower in towers(model):
         count = len(tokens[name])
-        if count > tower.shape.length:
-            what = f"{count:,} tokens are more than the {tower.shape.length:,} that its {name} reads"
-            raise ScalingError(what, key="text", fix="shorten the text")
-        if not count:
-            raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
+        what = f"{count:,} tokens are more than the {tower.shape.length:,} that its {name} reads"
+        refuse(count > tower.shape.length, what, "shorten the text", key="text")
+        refuse(not count, "there is nothing to look at", "write some text", key="text", value="")
         rows.append(torch.tensor([list(tokens[name])], device=device))
     *sources, written = rows
     return prompt(written, source=sources[0] if sources else None)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
@@ -109,15 +109,13 @@ def texts_of(
     if words and task in (RANKS, SUCCESSOR):
         raise ScalingError("it does not apply to what is known of the run's own data", key=words[0], fix="leave it out")
     if task in (RANKS, SUCCESSOR):
-        if source.data.get("kind") != "Synthetic":
-            fix = "take a run that was trained on data=synthetic"
-            raise ScalingError("only a synthetic language has ranks", key="TASK", value=task, fix=fix)
+        what, fix = "only a synthetic language has ranks", "take a run that was trained on data=synthetic"
+        refuse(source.data.get("kind") != "Synthetic", what, fix, key="TASK", value=task)
         law = build("data", source.data)
         return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of_language, law, task)
     data = build("data", unfinetuned(source, task, words, runs=runs))
-    if data.answer != "tags":
-        what, fix = f"the answers are {data.answer}, and a probe predicts tags", "take a task of tags, as conll2003"
-        raise ScalingError(what, key="TASK", value=task, fix=fix)
+    what = f"the answers are {data.answer}, and a probe predicts tags"
+    refuse(data.answer != "tags", what, "take a task of tags, as conll2003", key="TASK", value=task)
     return data.goal.labels, lambda split, reading: of_task(data.open(split, root(runs)), reading)
 
 
@@ -168,8 +166,7 @@ def probe(
     control: of layer 0, which the first block is given, and of the stream after each block. Intervals are 95% over the
     texts, the same ones for all three. `seed` draws the control task.
     """
-    if not train or not test:
-        raise ScalingError("there is no text with a class", key="TASK", fix="take a split that has labels")
+    refuse(not train or not test, "there is no text with a class", "take a split that has labels", key="TASK")
     control = control_task(train, test, classes, seed)
     fitted, held = (layers(model, texts, pad) for texts in (train, test))
     labels, held_labels = _labels(train), _labels(test)
@@ -226,9 +223,8 @@ def layers(model: Family, texts: Sequence[Labelled], pad: int = 0) -> list[Tenso
             batch = prompt(tokens.new_zeros(len(numbers), 1), source=tokens, source_documents=padded)
         seen = stream(model, batch.to(device), tower)
         width = len(texts[numbers[-1]].tokens)
-        if any(x.shape[1] != width for x in seen):
-            what = "the stack changes the number of tokens, so that its layers have no place for each"
-            raise ScalingError(what, key="RUN", fix="take a run of another stack")
+        what = "the stack changes the number of tokens, so that its layers have no place for each"
+        refuse(any(x.shape[1] != width for x in seen), what, "take a run of another stack", key="RUN")
         for row, number in enumerate(numbers):
             place = torch.from_numpy(texts[number].places).to(device)
             pieces[number] = [x[row, place].float().cpu() for x in seen]

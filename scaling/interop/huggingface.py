@@ -19,7 +19,7 @@ from tokenizers.processors import Sequence, TemplateProcessing
 from torch import Tensor
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config.schema import joined, kinds
 from scaling.data.codec import Codec
 from scaling.data.store import TOKENIZER
@@ -159,8 +159,7 @@ def formats() -> dict[str, type[Format]]:
     """Every format by name, in the order in which they are tried: first those that joined."""
     extensions = joined("format")
     for name, form in extensions.items():
-        if not issubclass(form, Format):
-            raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.template.Format")
+        refuse(not issubclass(form, Format), f"{name} is no format", "derive it from scaling.interop.template.Format")
     return extensions | kinds("format")
 
 
@@ -168,8 +167,7 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     """The first format that can express this model, of those with that name or architecture, and its config.json."""
     ours, available = complete(sections["model"], sections["size"]), formats()
     forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
-    if not forms:
-        raise ScalingError("invalid choice of a format", key="--format", value=name, fix=nearest(str(name), available))
+    refuse(not forms, "invalid choice of a format", nearest(str(name), available), key="--format", value=name)
     kind = ours["model"]["kind"]
     tried = [(form, *matched(form, ours)) for form in forms if form.model["kind"] == kind]
     if not tried:
@@ -217,13 +215,11 @@ def _plain(form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str
     for copy, source in form.copies.items():
         if copy not in expected and copy in tensors:
             tensor = tensors.pop(copy)
-            if not torch.equal(tensors.setdefault(source, tensor), tensor):
-                raise ScalingError(f"{copy} should be {source} and is not")
+            refuse(not torch.equal(tensors.setdefault(source, tensor), tensor), f"{copy} should be {source} and is not")
         elif copy in expected and copy in form.omitted and source in tensors:
             tensors.setdefault(copy, tensors[source].clone())
     for name in tensors.keys() - expected.keys():
-        if name in form.zeros and tensors[name].any():
-            raise ScalingError(f"{name} should be zero and is not")
+        refuse(name in form.zeros and tensors[name].any(), f"{name} should be zero and is not")
         if name in form.zeros or any(fnmatch(name, pattern) for pattern in DERIVED):
             del tensors[name]
     return tensors

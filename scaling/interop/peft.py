@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import BelowOne, PositiveFloat, build, check
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved, empty
@@ -97,8 +97,7 @@ def _whole(number: float) -> float | int:
 def read(folder: str | Path, base: Saved) -> Saved:
     """A base with the LoRA that a folder of peft holds for it."""
     folder = Path(folder)
-    if base.sections.get("tuning") is not None:
-        raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
+    refuse(base.sections.get("tuning") is not None, "the model is tuned already", "name its base", key="tuning")
     config, (form, _) = _config(folder), huggingface.choose(base.sections)
     stored = weights.read(folder / FILE)
     _check_base(folder, config, base)
@@ -181,9 +180,8 @@ def _config(folder: Path) -> dict[str, Any]:
         for pattern in config.get("alpha_pattern") or ():
             re.compile(f"({pattern})")
         start = config.get("init_lora_weights")
-        if isinstance(start, str) and start.startswith(_REPLACED):
-            what, fix = "this start changes the base's matrices", "convert it to LoRA with peft"
-            raise ScalingError(what, key="init_lora_weights", value=start, fix=fix)
+        what, fix = "this start changes the base's matrices", "convert it to LoRA with peft"
+        refuse(isinstance(start, str) and start.startswith(_REPLACED), what, fix, key="init_lora_weights", value=start)
     except re.error as error:
         what = f"expected patterns of names: {error}"
         raise ScalingError(what, file=folder / CONFIG, key="alpha_pattern", value=error.pattern) from None
@@ -203,9 +201,9 @@ def _check_base(folder: Path, config: Mapping[str, Any], base: Saved) -> None:
         other = theirs.keys() != base.tensors.keys() or not all(
             torch.equal(tensor, base.tensors[name].to(tensor.dtype)) for name, tensor in theirs.items()
         )
-    if other:
-        what = "it was trained on another base" + (f", {path}" if path else "")
-        raise ScalingError(what, file=folder, key="--adapter", fix=_OTHER)
+    refuse(
+        other, "it was trained on another base" + (f", {path}" if path else ""), _OTHER, file=folder, key="--adapter"
+    )
 
 
 def _read_updates(
@@ -226,9 +224,8 @@ def _read_updates(
         if pair is None:
             raise ScalingError(f"{form.architecture} has no map {module}", key="--adapter", fix=_OTHER)
         names = [name.removesuffix(".weight") for name in pair.ours]
-        if names[0] not in ours:
-            what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
-            raise ScalingError(what, fix="train it without that target")
+        what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
+        refuse(names[0] not in ours, what, "train it without that target")
         shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[name]) for name in pair.ours)
         if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != shape:
             raise ScalingError(f"the update of {module} is of a map of another shape", key="--adapter", fix=_OTHER)
@@ -240,8 +237,7 @@ def _read_updates(
                 by_map[name] = Update(down[acts], up[:, acts].contiguous(), scale)
             elif len(names) == 1 or not joined.any():
                 by_map[name] = Update(down, up, scale)
-    if not by_map:
-        raise ScalingError("it holds no update")
+    refuse(not by_map, "it holds no update")
     return by_map
 
 

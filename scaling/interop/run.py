@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.config.compose import Config, load
 from scaling.config.schema import build, check, kinds, walk
 from scaling.data import store
@@ -48,8 +48,7 @@ def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None 
         return _of_ledger(folder, folder.parents[1], step)
     if (folder / huggingface.CONFIG).is_file():
         return huggingface.read(folder)
-    if folder.exists():
-        raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, fix="name a run, or import it first")
+    refuse(folder.exists(), f"it holds neither {CONFIG} nor {SPEC}", "name a run, or import it first", file=folder)
     ledger = Ledger.open(runs)
     return _of_ledger(ledger.folder(ledger.find(fspath(name))), Path(runs), step)
 
@@ -120,9 +119,8 @@ def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
     saved = checkpoint.final(folder, result) if step is None else checkpoint.find(folder, step)
     if saved is not None:
         return saved
-    if step is None:
-        fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
-        raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
+    what = "the run has no whole checkpoint"
+    refuse(step is None, what, "train it first" if result is None else f"{ANEW}: its weights were freed", file=folder)
     there = ", ".join(map(str, sorted(checkpoint.steps(folder))))
     fix = f"take one of {there}" if there else "train it first"
     raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config import schema
 from scaling.config.schema import overlay
 from scaling.config.shape import Shape
@@ -123,8 +123,7 @@ class Blank:
         """Our value, from theirs."""
         entries = ((key, at(config, key)) for key in self.keys)
         key, value = next((entry for entry in entries if entry[1] is not None), (self.keys[0], self.default))
-        if value is ...:
-            raise ScalingError("it is not there", key=key)
+        refuse(value is ..., "it is not there", key=key)
         if self.values is not None:
             for theirs, ours in self.values.items():
                 if theirs == value:
@@ -133,8 +132,7 @@ class Blank:
             raise ScalingError("no piece corresponds to it", key=key, value=value, fix=fix)
         if not self.less and self.least is None:
             return value
-        if not isinstance(value, int):
-            raise ScalingError("expected a whole number", key=key, value=value)
+        refuse(not isinstance(value, int), "expected a whole number", key=key, value=value)
         if self.least is not None and value < self.least:
             raise ScalingError(f"transformers has no such model; {self.least} is the least", key=key, value=value)
         return value - self.less

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -135,8 +135,7 @@ def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: P
         for name, tensor in expected.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
-    if complaints:
-        raise ScalingError(f"the tensors are not the config's: {', '.join(complaints)}", file=file)
+    refuse(complaints, f"the tensors are not the config's: {', '.join(complaints)}", file=file)
 
 
 def place(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 
 LEVEL = 0.95
 TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
@@ -81,8 +81,7 @@ class Metric(ABC):
 
 
 def checked_rows(metric: Metric, predictions: Values, references: Values, groups: Groups) -> np.ndarray:
-    if not len(references):
-        raise ScalingError("there is no example to score", fix="take a split that has labels")
+    refuse(not len(references), "there is no example to score", "take a split that has labels")
     if len(predictions) != len(references):
         raise ScalingError(f"there are {len(predictions):,} predictions for {len(references):,} examples")
     if groups is not None and len(groups) != len(references):

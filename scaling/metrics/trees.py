@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.metrics.metric import Metric, f1
 from scaling.metrics.text import texts
 
@@ -85,8 +85,7 @@ def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]
 def parse(text: str) -> Tree:
     """The one tree of a text."""
     trees = list(read([text]))
-    if len(trees) != 1:
-        raise ScalingError(f"it holds {len(trees)} trees", key="label", value=text, fix="write one tree")
+    refuse(len(trees) != 1, f"it holds {len(trees)} trees", "write one tree", key="label", value=text)
     return trees[0]
 
 

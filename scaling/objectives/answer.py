@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import NonNegativeFloat, PositiveInt
 from scaling.data.batches import Features
 from scaling.data.source import Rows, Takes, Vocabulary
@@ -68,9 +68,8 @@ class Answer(Objective):
             key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
             what = "an encoder cannot write the answer of a task whose answers are texts"
             raise ScalingError(what, key=key, value=value, fix="take a Decoder or an EncoderDecoder")
-        if writes and self.form == "head":
-            what = "the model has to write these answers, since no head predicts them"
-            raise ScalingError(what, key="form", value="head", fix="take form=auto")
+        what = "the model has to write these answers, since no head predicts them"
+        refuse(writes and self.form == "head", what, "take form=auto", key="form", value="head")
         return writes
 
     def width(self, task: Goal) -> int:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.contract import Head
@@ -72,13 +72,13 @@ class Distil:
 
     def _soft(self, student: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
         """The mean over rows of the distance to the teacher's predictions."""
-        if student.shape != goal.shape:
-            raise ScalingError(
-                f"the teacher predicts {_shape(goal)} and the student {_shape(student)} of the same examples",
-                key="objective.teacher",
-                value=self.teacher,
-                fix="take a teacher of the same task, with the same head",
-            )
+        refuse(
+            student.shape != goal.shape,
+            f"the teacher predicts {_shape(goal)} and the student {_shape(student)} of the same examples",
+            "take a teacher of the same task, with the same head",
+            key="objective.teacher",
+            value=self.teacher,
+        )
         student, goal = student.float(), goal.float()
         if head.answer == "number":
             return F.mse_loss(student, goal)
@@ -100,13 +100,13 @@ class Distil:
         counts = batch.targets != IGNORE
         with torch.no_grad():
             taught = teacher(batch)[counts].float()
-        if taught.shape[-1] != logits.shape[-1]:
-            raise ScalingError(
-                f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
-                key="objective.kind",
-                value="Distil",
-                fix="train both on the same data and tokenizer",
-            )
+        refuse(
+            taught.shape[-1] != logits.shape[-1],
+            f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
+            "train both on the same data and tokenizer",
+            key="objective.kind",
+            value="Distil",
+        )
         student = logits[counts].float()
         few = counts.sum().clamp(min=1)  # a micro batch may hold no target
         hard = F.cross_entropy(student, batch.targets[counts], reduction="sum") / few
@@ -117,12 +117,12 @@ class Distil:
 
 def _apart(own: Tensor, goal: Tensor, batch: Batch) -> Tensor:
     """The mean over rows and their tokens of 1 − cos of two hidden vectors. (Sanh et al. 2019, section 3)"""
-    if own.shape != goal.shape:
-        raise ScalingError(
-            f"the teacher's hidden vectors are {_shape(goal)} and the student's {_shape(own)}",
-            key="objective.hidden",
-            fix="set it to 0, or take a student of the teacher's width and family",
-        )
+    refuse(
+        own.shape != goal.shape,
+        f"the teacher's hidden vectors are {_shape(goal)} and the student's {_shape(own)}",
+        "set it to 0, or take a student of the teacher's width and family",
+        key="objective.hidden",
+    )
     real = torch.ones_like(batch.tokens, dtype=own.dtype) if batch.documents is None else (batch.documents > 0).to(own)
     distance = 1 - F.cosine_similarity(own, goal, dim=-1)
     return ((distance * real).sum(1) / real.sum(1).clamp(min=1)).mean()

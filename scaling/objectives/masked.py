@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
@@ -96,9 +96,8 @@ class Spans(Masked):
     ):
         super().__init__(vocabulary, length, family, rate=rate, masked=masked, random=random)
         self.hidden = max(1, round(rate * self.reads))
-        if self.hidden > self.reads // 2:
-            what = "spans that do not touch cannot hide so much"
-            raise ScalingError(what, key="rate", value=rate, fix="take at most .5")
+        what = "spans that do not touch cannot hide so much"
+        refuse(self.hidden > self.reads // 2, what, "take at most .5", key="rate", value=rate)
         self.law = np.cumsum((1 - p) ** np.arange(longest))
 
     def choose(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,10 +139,8 @@ class NextSentence(Masked):
     frame = 3
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        if rows.documents is not None:
-            raise ScalingError(
-                "two sentences must see one another", key="objective.kind", value="NextSentence", fix="join documents"
-            )
+        what = "two sentences must see one another"
+        refuse(rows.documents is not None, what, "join documents", key="objective.kind", value="NextSentence")
         first_sentence, other = rows.tokens[: len(keys)].astype(np.int64), rows.tokens[len(keys) :]
         width = first_sentence.shape[1]
         random = hashing.bits(hashing.branch(keys, "sentences"), 2)
@@ -165,10 +162,8 @@ class Disguise:
     """
 
     def __init__(self, vocabulary: Vocabulary, masked: float, random: float):
-        if min(masked, random) < 0 or masked + random > 1:
-            raise ScalingError(
-                "masked and random are fractions of one whole", key="masked", value=masked, fix="take .8 and .1"
-            )
+        what = "masked and random are fractions of one whole"
+        refuse(min(masked, random) < 0 or masked + random > 1, what, "take .8 and .1", key="masked", value=masked)
         self.vocabulary, self.masked, self.random = vocabulary, masked, random
 
     def __call__(self, tokens: np.ndarray, chosen: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:

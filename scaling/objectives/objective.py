@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.data.source import Rows, Takes, Vocabulary
 
 Family = Literal["encoder", "decoder", "encoder_decoder"]
@@ -34,13 +34,13 @@ class Objective:
     takes: Takes = "windows"  # what a row of the source must be
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family, reads: int, *specials: str):
-        if family not in self.families:
-            raise ScalingError(
-                f"it trains models of the family {' or '.join(self.families)}, and this is of the family {family}",
-                key="kind",
-                value=type(self).__name__,
-                fix="choose another objective or another model",
-            )
+        refuse(
+            family not in self.families,
+            f"it trains models of the family {' or '.join(self.families)}, and this is of the family {family}",
+            "choose another objective or another model",
+            key="kind",
+            value=type(self).__name__,
+        )
         if reads < 2:
             raise too_short(length)
         self.family: Family = family

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import Long, Range, Seed, SmallInt, check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source
@@ -237,9 +237,8 @@ class SyntheticPairs(Law):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.longest < self.shortest:
-            fix = f"take one from {self.shortest}, which is the shortest"
-            raise ScalingError("no sentence is so short", key="longest", value=self.longest, fix=fix)
+        what, fix = "no sentence is so short", f"take one from {self.shortest}, which is the shortest"
+        refuse(self.longest < self.shortest, what, fix, key="longest", value=self.longest)
         _ = self.language  # its own keys are checked too
 
     @cached_property

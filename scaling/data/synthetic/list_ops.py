@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.config.schema import Range, Seed
 from scaling.data import hashing
 from scaling.data.synthetic.tasks import Count, Drawn, SyntheticTask
@@ -43,13 +43,13 @@ class ListOps(SyntheticTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.longest <= self.shortest + 1:
-            raise ScalingError(
-                f"no text has more than {self.shortest} and less than {self.longest} tokens",
-                key="longest",
-                value=self.longest,
-                fix=f"take {self.shortest + 2} or more",
-            )
+        refuse(
+            self.longest <= self.shortest + 1,
+            f"no text has more than {self.shortest} and less than {self.longest} tokens",
+            f"take {self.shortest + 2} or more",
+            key="longest",
+            value=self.longest,
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -82,13 +82,13 @@ def _texts(task: ListOps) -> tuple[list[np.ndarray], np.ndarray]:
         for text, value in _batch(task, np.arange(start, start + TOGETHER)):
             texts.setdefault(text.tobytes(), value)
         start, idle = start + TOGETHER, 0 if len(texts) > before else idle + 1
-        if idle == PATIENCE:
-            raise ScalingError(
-                f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {needed:,}",
-                key="examples",
-                value=task.examples,
-                fix="allow other lengths, more depth or more arguments, or take fewer examples",
-            )
+        refuse(
+            idle == PATIENCE,
+            f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {needed:,}",
+            "allow other lengths, more depth or more arguments, or take fewer examples",
+            key="examples",
+            value=task.examples,
+        )
     return [np.frombuffer(text, np.uint8) for text in texts], np.array([*texts.values()])
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import Range, Seed, check_fields
 from scaling.data import hashing
 from scaling.data.source import check_split
@@ -308,13 +308,13 @@ class Copy(_OfLength):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.distance >= self.length:
-            raise ScalingError(
-                f"texts of {self.length} tokens have none {self.distance} back",
-                key="distance",
-                value=self.distance,
-                fix=f"take at most {self.length - 1}, or a larger length",
-            )
+        refuse(
+            self.distance >= self.length,
+            f"texts of {self.length} tokens have none {self.distance} back",
+            f"take at most {self.length - 1}, or a larger length",
+            key="distance",
+            value=self.distance,
+        )
 
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         symbols = self._symbols(keys)
@@ -331,13 +331,13 @@ class Recall(_OfLength):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if 2 * self.pairs + 1 > self.length:
-            raise ScalingError(
-                f"{self.pairs} pairs and a question take {2 * self.pairs + 1} tokens, and texts have {self.length}",
-                key="pairs",
-                value=self.pairs,
-                fix=f"take at most {(self.length - 1) // 2}, or a larger length",
-            )
+        refuse(
+            2 * self.pairs + 1 > self.length,
+            f"{self.pairs} pairs and a question take {2 * self.pairs + 1} tokens, and texts have {self.length}",
+            f"take at most {(self.length - 1) // 2}, or a larger length",
+            key="pairs",
+            value=self.pairs,
+        )
 
     @property
     def vocabulary(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from scaling.base.batch import IGNORE
-from scaling.base.errors import ScalingError, nearest, plural
+from scaling.base.errors import ScalingError, nearest, plural, refuse
 from scaling.data.documents import fill, value_of
 from scaling.data.rows import Row
 
@@ -70,9 +70,8 @@ class Columns:
             raise ScalingError("it takes the names of two labels or more", key="labels", value=self.labels)
         for key, (takes, needs, fix) in _KEYS.items():
             value = getattr(self, key)
-            if value and self.answer not in takes:
-                what = f"an answer that is {self.answer} has none"
-                raise ScalingError(what, key=key, value=value, fix=f"leave it out, or set answer={takes[0]}")
+            what, fix = f"an answer that is {self.answer} has none", f"leave it out, or set answer={takes[0]}"
+            refuse(value and self.answer not in takes, what, fix, key=key, value=value)
             if not value and self.answer in needs:
                 raise ScalingError(f"an answer that is {self.answer} needs it", key=key, value=value, fix=fix)
 
@@ -90,9 +89,8 @@ class Columns:
         if self.heads is not None:
             value = value_of(self.heads, row, "heads")
             named = [str(head) for head in (value.split() if isinstance(value, str) else value)]
-            if len(named) != len(texts):
-                what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
-                raise ScalingError(what, key="heads")
+            what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
+            refuse(len(named) != len(texts), what, key="heads")
             places(named)  # refuses what is no tree
             heads = tuple(map(int, named))
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
@@ -102,8 +100,7 @@ class Columns:
         if self.answer == "tags":
             words = value_of(self.text, row, "text")
             words = words.split() if isinstance(words, str) else words
-            if not words:
-                raise ScalingError("it is empty", key="text")
+            refuse(not words, "it is empty", key="text")
             return tuple(map(str, words))
         texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
         if self.answer != "options":
@@ -111,8 +108,7 @@ class Columns:
         # A template each, or one that yields a list of them.
         values = [value_of(template, row, "options") for template in self.options or ()]
         options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
-        if len(options) < 2:
-            raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
+        refuse(len(options) < 2, f"it has {len(options)} options, and two are the fewest", key="options")
         return (*texts, *options)
 
     def _filled(self, key: str, row: Row) -> str:
@@ -134,8 +130,7 @@ class Columns:
             absent = value in {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
         if absent and secret:
             return {}
-        if absent and self.answer != "span":
-            raise ScalingError("it has no label", key="label", value=self.label)
+        refuse(absent and self.answer != "span", "it has no label", key="label", value=self.label)
         match self.answer:
             case "span":
                 return self._span(row, value, secret)
@@ -155,9 +150,8 @@ class Columns:
                 return {"answer": answer, "right": right, "target": texts[right]}
             case "tags":
                 tags, words = listed(value, "tags"), self._texts(row)
-                if len(tags) != len(words):
-                    what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
-                    raise ScalingError(what, key="label")
+                what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
+                refuse(len(tags) != len(words), what, key="label")
                 names = [self.names[self.class_of(tag)] for tag in tags]
                 return {"answer": names, "target": " ".join(names)}
         texts = [str(text) for text in (value if several else [value])]
@@ -177,12 +171,10 @@ class Columns:
         of several.
         """
         name = _spelled(value)
-        if not (self.names or name in texts or name.isdecimal()):
-            fix = "give its number or its text"
-            raise ScalingError("no option is the right one", key="label", value=value, fix=fix)
+        what, fix = "no option is the right one", "give its number or its text"
+        refuse(not (self.names or name in texts or name.isdecimal()), what, fix, key="label", value=value)
         number = self.class_of(value) if self.names else texts.index(name) if name in texts else int(name)
-        if number >= len(texts):
-            raise ScalingError(f"there are {len(texts)} options, counted from 0", key="label", value=value)
+        refuse(number >= len(texts), f"there are {len(texts)} options, counted from 0", key="label", value=value)
         return number
 
     def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
@@ -193,9 +185,7 @@ class Columns:
             return {"answer": [], "target": NO_ANSWER}
         if not texts and secret:
             return {}
-        if not texts:
-            fix = "set data.none=allowed where questions may have no answer"
-            raise ScalingError("it has no answer", key="label", fix=fix)
+        refuse(not texts, "it has no answer", "set data.none=allowed where questions may have no answer", key="label")
         _, context = self._texts(row)
         for text, start in zip(texts, starts):
             if context[start : start + len(text)] != text:
@@ -223,8 +213,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if not math.isfinite(number) or number == IGNORE:
-        raise ScalingError("this is no number", key="label", value=value)
+    refuse(not math.isfinite(number) or number == IGNORE, "this is no number", key="label", value=value)
     return number
 
 
@@ -258,6 +247,5 @@ def places(heads: Sequence[str | int]) -> list[tuple[int, int, int]]:
             path += [(word, child + 1), (below[word][child], 0)]
         else:
             last[word] = number
-    if 0 in depth[1:]:  # no path leads there from the root
-        raise ScalingError("the heads of the sentence form a circle", key="heads")
+    refuse(0 in depth[1:], "the heads of the sentence form a circle", key="heads")
     return list(zip(depth[1:], first[1:], last[1:]))

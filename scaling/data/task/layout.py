@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from scaling.base import json_lines
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.data import rows
 from scaling.data.rows import Row, lines
 from scaling.data.task.example import places
@@ -50,9 +50,7 @@ class table(Layout):
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
         form = rows.format_of(file)
-        if form == "text":
-            what = "a file of examples is JSON lines, CSV, TSV or Parquet"
-            raise ScalingError(what, file=file, fix="set data.layout")
+        refuse(form == "text", "a file of examples is JSON lines, CSV, TSV or Parquet", "set data.layout", file=file)
         if form == "separated":
             return rows.separated(file, columns, quotes == "csv")
         return rows.read(file)
@@ -68,9 +66,9 @@ class parallel(Layout):
             raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
 
     def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
-        if len(files) != 2:
-            what = f"a parallel split is in two files, and it names {len(files)}"
-            raise ScalingError(what, fix="write [SOURCE, TARGET]")
+        refuse(
+            len(files) != 2, f"a parallel split is in two files, and it names {len(files)}", "write [SOURCE, TARGET]"
+        )
         names = columns or ("source", "target")
         return (
             (f"{files[0].name}, line {number}", dict(zip(names, pair)))
@@ -113,9 +111,8 @@ class conllu(Layout):
             if not words:
                 continue
             for place, (line, fields) in enumerate(words.items(), 1):
-                if fields[0] != str(place):
-                    what = "words are numbered from 1 in their order"
-                    raise ScalingError(what, file=file, line=line, value=fields[0])
+                what = "words are numbered from 1 in their order"
+                refuse(fields[0] != str(place), what, file=file, line=line, value=fields[0])
             _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
             try:
                 above = [str(depth) for depth, _, _ in places(heads)]
@@ -180,10 +177,8 @@ class dialogue(Layout):
                 except (KeyError, TypeError) as error:
                     fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
                     raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
-                if len(turns) < 2:
-                    what = f"it has {plural(len(turns), 'turn')}, so no reply"
-                    fix = "remove the line, or write the turn that replies"
-                    raise ScalingError(what, file=file, line=number, fix=fix)
+                what = f"it has {plural(len(turns), 'turn')}, so no reply"
+                refuse(len(turns) < 2, what, "remove the line, or write the turn that replies", file=file, line=number)
                 marked = [f"<{speaker}> {text}" for speaker, text in turns]
                 for turn, (speaker, text) in enumerate(turns[1:], 2):
                     history = " ".join([*marked[: turn - 1], f"<{speaker}>"])

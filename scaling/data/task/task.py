@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, nearest, plural, under
+from scaling.base.errors import ScalingError, nearest, plural, refuse, under
 from scaling.config.schema import BelowOne, PositiveInt, Recipe, check_keys, keys, kinds
 from scaling.data import rows, store
 from scaling.data.codec import Codec
@@ -117,9 +117,8 @@ class Task(Columns):
             check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
         if self._reads_corpus:
             return
-        if not self.files and not self.hub:
-            fix = "set data.files={train: FILE, …}"
-            raise ScalingError("it names neither files nor a set", key="files", fix=fix)
+        what = "it names neither files nor a set"
+        refuse(not self.files and not self.hub, what, "set data.files={train: FILE, …}", key="files")
         if not self.files:
             splits = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
             named = {"path": str, "revision": str, "config": str | None, **splits}
@@ -171,8 +170,7 @@ class Task(Columns):
         """The examples of files whose rows need no labels."""
         source = self._of_files(names, "FILE", self.layout.unanswered)
         examples = list(self._examples(source, "input", self.question))
-        if not examples:
-            raise ScalingError("there is no example in it", key="FILE", value=names)
+        refuse(not examples, "there is no example in it", key="FILE", value=names)
         return examples
 
     def source_of(self, examples: Sequence[Example], folder: Path) -> Examples:
@@ -186,8 +184,7 @@ class Task(Columns):
 
     def _opened(self, split: str, home: Path) -> Examples:
         meta = store.sealed(home)
-        if split not in meta["splits"]:
-            raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
+        refuse(split not in meta["splits"], f"the task has no {split} split", "name its file", key=f"files.{split}")
         for leak in meta["leaks"]:
             _warn(leak)
         splits = {name: _split(home, name, self.answer) for name in ("train", "validation", split)}
@@ -248,9 +245,8 @@ class Task(Columns):
         if self._reads_corpus:
             assert self.corpus is not None
             with under("corpus"):
-                if len(self.corpus.sides) != 2:
-                    name, fix = type(self.corpus).__name__, "take a corpus with a source"
-                    raise ScalingError("its documents are no pairs", key="kind", value=name, fix=fix)
+                what, fix = "its documents are no pairs", "take a corpus with a source"
+                refuse(len(self.corpus.sides) != 2, what, fix, key="kind", value=type(self.corpus).__name__)
                 return {"train": Table(self.corpus.snapshot(folder).stamp, lambda: iter(())), **tables}
         sets: dict[str | None, Published] = {}
         for split in self.splits:
@@ -336,9 +332,8 @@ class Task(Columns):
         for split in (split for split in SPLITS if split in tables):
             make = partial(self.example, secret=split == "test")
             examples[split] = list(self._examples(tables[split], f"{split} split", make))
-            if not examples[split]:
-                key = f"files.{split}" if self.files else f"hub.{split}"
-                raise ScalingError(f"the {split} split is empty", key=key)
+            what = f"the {split} split is empty"
+            refuse(not examples[split], what, key=f"files.{split}" if self.files else f"hub.{split}")
         if "validation" not in examples:
             sides: dict[bool, list[Example]] = {False: [], True: []}
             for one in examples["train"]:
@@ -351,9 +346,8 @@ class Task(Columns):
             examples |= {"train": sides[False], "validation": sides[True]}
         train = examples["train"]
         if self.limit is not None:
-            if self.limit > len(train):
-                what = f"the training split has {plural(len(train), 'example')}"
-                raise ScalingError(what, key="limit", value=self.limit, fix="take fewer, or leave it out")
+            what = f"the training split has {plural(len(train), 'example')}"
+            refuse(self.limit > len(train), what, "take fewer, or leave it out", key="limit", value=self.limit)
             chosen = sorted(range(len(train)), key=lambda index: digest(train[index].texts))[: self.limit]
             examples["train"] = [train[index] for index in sorted(chosen)]
         if UNLABELLED in tables:
@@ -476,8 +470,7 @@ def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[
                 labels.update(map(str, listed(value_of(template, row, "label"), answer)))
             except ScalingError as error:
                 raise error.at(file=path, value=template) from None
-        if len(labels) > 1000:
-            what = f"the label has {len(labels):,} values"
-            raise ScalingError(what, file=path, key="label", fix="name another column, or set answer=text or number")
+        what = f"the label has {len(labels):,} values"
+        refuse(len(labels) > 1000, what, "name another column, or set answer=text or number", file=path, key="label")
         line["labels"] = sorted(labels)
     return line, full
