@@ -117,9 +117,7 @@ _NESTED = re.compile(r"\{[^{}:\s\"']+:[^{}\s]*\{")
 
 @cache
 def _pieces(template: str, key: str) -> tuple[list[str], list[str], list[str]]:
-    """The texts around the fields of a template, the fields, and their forms. What Python's templates have and these do
-    not is refused.
-    """
+    """The texts around the fields of a template, the fields, and their forms; other templates of Python are refused."""
     nested = _NESTED.search(template)
     what = f"a field is within the form of another: {nested[0]}" if nested else None
     for match in _FIELD.finditer(template):

@@ -83,9 +83,7 @@ def stamp(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def changed(stamped: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
-    """The first file that differs from its stamp, or that `patterns` name and no stamp does. One that is gone
-    is no contradiction.
-    """
+    """The first file that differs from its stamp, or that only `patterns` name; one that is gone does not differ."""
     files = stamped.get("files", {})
     for name, (size, time, digest) in files.items():
         file = Path(name)

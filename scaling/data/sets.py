@@ -48,9 +48,7 @@ def quiet_datasets() -> ModuleType:
 
 @dataclass(frozen=True)
 class Published:
-    """A set on the hub, a folder with a copy of it, or one that `save_to_disk` wrote. `otherwise` is what to do without
-    a network.
-    """
+    """A set on the hub, a copy of it, or one that `save_to_disk` wrote; `otherwise` is the way without a network."""
 
     path: str
     revision: str

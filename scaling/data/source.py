@@ -109,9 +109,7 @@ def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The number of ids that a model must know, and those that are no text: a source's own, and those an objective
-    adds.
-    """
+    """The number of ids that a model must know, and those that are no text: of the source, and of the objective."""
 
     size: int
     specials: Mapping[str, int]

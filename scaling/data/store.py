@@ -87,24 +87,21 @@ def sealed(folder: Path) -> dict[str, Any]:
 
 def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
     """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
-    trusted: dict[str, list[int]] = {}
+    known: dict[str, list[int]] = {}
+    now: dict[str, list[int]] = {}
     with suppress(OSError, ValueError):
-        trusted = atomic.read_json(folder / TRUSTED) if trust else {}
-    before = dict(trusted)
+        known = atomic.read_json(folder / TRUSTED) if trust else {}
     for name, sha256 in hashes.items():
         file = folder / name
-        try:
-            now = seen(file)
-            if trusted.get(name) != now:
-                with file.open("rb") as content:
-                    if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
-                        raise ScalingError("it was altered: its hash does not fit", file=file, fix=_AGAIN)
-                trusted[name] = now
-        except FileNotFoundError:
-            raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
-    if trusted != before:
+        refuse(not file.is_file(), "the file is missing", _AGAIN, file=file)
+        now[name] = seen(file)
+        if known.get(name) != now[name]:
+            with file.open("rb") as content:
+                hashed = hashlib.file_digest(content, "sha256").hexdigest()
+            refuse(hashed != sha256, "it was altered: its hash does not fit", _AGAIN, file=file)
+    if not now.items() <= known.items():
         with suppress(OSError):  # a folder that may only be read is checked again the next time
-            atomic.write_json(folder / TRUSTED, trusted)
+            atomic.write_json(folder / TRUSTED, known | now)
 
 
 def seen(file: Path) -> list[int]:
@@ -189,9 +186,7 @@ class Manifest:
         return cls(**entries)
 
     def check(self, folder: Path, split: str | None = None, *, trust: bool = True) -> None:
-        """The files of a split, or of all, agree with the manifest. Hashes are taken again of files that were touched,
-        or of all.
-        """
+        """The files of a split, or of all, agree with the manifest; without `trust` every hash is taken again."""
         hashes = {TOKENIZER: self.tokenizer}
         splits = self.splits.values() if split is None else [self.splits.get(split, {})]
         for shard in (shard for sides in splits for shards in sides.values() for shard in shards):

@@ -39,9 +39,7 @@ class _Learned(_Tokenizer):
     def learned(
         self, tokenizer: Tokenizer, trainer: Callable[..., Any], texts: Iterator[str], *, least: int = 1, **own: Any
     ) -> Tokenizer:
-        """The tokenizer with the tokens that a trainer finds in texts, besides the specials `least` of them; its
-        progress bar is for a person at a terminal.
-        """
+        """The tokenizer with the tokens that a trainer finds in texts, besides the specials at least `least`."""
         what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
         refuse(self.vocabulary < len(SPECIALS) + least, what, key="vocabulary", value=self.vocabulary)
         bar = sys.stderr.isatty()
@@ -78,9 +76,7 @@ class Character(_Learned):
 
 @dataclass(frozen=True, kw_only=True)
 class Word(_Learned):
-    """The commonest words and runs of punctuation, each a token; any other is `<unk>`, and spaces are not kept. A
-    control: what is rare has no token at all.
-    """
+    """The commonest words and runs of punctuation, each a token; others are `<unk>`, spaces are dropped. A control."""
 
     case: bool = True
 

@@ -29,9 +29,7 @@ AT_ONCE = 1 << 18  # tokens whose documents are sorted by length together
 
 @dataclass(frozen=True)
 class Document:
-    """The number of a document in its split, its tokens with the `eos` that ends it, the bytes of the text that they
-    spell, and −ln p of all of it.
-    """
+    """A document's number in its split, its tokens with `eos`, the bytes of its text, and −ln p of all of it."""
 
     index: int
     tokens: int

@@ -33,9 +33,7 @@ class Written:
 def aligned(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int = 0, *, left: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Texts of unequal length, padded on the left or on the right: tokens [b t] and documents [b t], None where nothing
-    is padded.
-    """
+    """Padded texts, on the left or the right: tokens [b t] and documents [b t], None where nothing is padded."""
     tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
     each = ((tensors, pad), ([torch.ones_like(row) for row in tensors], 0))
     tokens, inside = (pad_sequence(one, True, fill, "left" if left else "right") for one, fill in each)

@@ -227,9 +227,7 @@ def _unknown(name: str, names: Collection[str]) -> ScalingError:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the harness and its libraries print, and with its seeds, which some tasks need when they are read.
-    The caller's are as they were afterwards.
-    """
+    """Without what the harness and its libraries print, and with its seeds, which some tasks need to be read."""
     quiet_datasets()
     logged, unread = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)

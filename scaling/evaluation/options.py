@@ -84,9 +84,7 @@ class Question:
 
     @staticmethod
     def of(example: Example, labels: Sequence[str]) -> Question:
-        """Options are those of the example, or else the names of the labels; none is right where the answer is kept
-        back.
-        """
+        """Options are those of the example, or the names of labels; none is right where the answer is kept back."""
         text, *options = (example.prompt, *labels) if labels else example.texts
         if isinstance(example.answer, list):
             right = tuple(number for number, option in enumerate(options) if option in example.answer)
@@ -97,9 +95,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Scored:
-    """The options of one example: −ln p of each after the question and after nothing, and its tokens, characters and
-    bytes, all with the space before it.
-    """
+    """An example's options: −ln p of each after the question and alone, its tokens, characters and bytes with space."""
 
     index: int
     right: tuple[int, ...]

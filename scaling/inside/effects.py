@@ -69,9 +69,7 @@ def lens(model: Family, batch: Batch) -> list[Tensor]:
 def patch(
     model: Family, batch: Batch, other: Batch, *patterns: str, tokens: Sequence[int] | slice = slice(None)
 ) -> Tensor:
-    """The logits of a batch when the activations of these names are those of another batch, at all tokens or at some.
-    (Vig et al. 2020; Meng et al. 2022)
-    """
+    """The logits of a batch with some activations of another batch. (Vig et al. 2020; Meng et al. 2022)"""
     model.eval()
     with model.watch(*patterns) as seen:
         model(other)

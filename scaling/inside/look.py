@@ -28,9 +28,7 @@ from scaling.reports.markup import shell
 
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:
-    """[b t w] before the first block and after each, in the order in which they run; of the tower that is named, else
-    of the one that the head reads.
-    """
+    """[b t w] before the first block and after each as they run, of a tower, by default the one that the head reads."""
     stacks = dict(towers(model))
     tower = tower or list(stacks)[-1]
     states: list[Tensor] = []
@@ -50,9 +48,7 @@ TowerName = Literal["encoder", "decoder"]
 
 @dataclass(frozen=True)
 class Map:
-    """The weights [heads, queries, keys] of one mixer, each row summing to 1. `before` keys at the front are learned
-    ones (a prefix, a prompt) and no tokens.
-    """
+    """The weights [heads, queries, keys] of one mixer, each row summing to 1; its first `before` keys are learned."""
 
     name: str  # of the mixer in the model
     tower: TowerName
@@ -72,9 +68,7 @@ class Map:
 
 
 def maps(model: Family, batch: Batch) -> list[Map]:
-    """The maps of a pass over a batch of one row, in the order in which the mixers run; a mixer without a softmax, or
-    with several, has none.
-    """
+    """The maps of a pass over a batch of one row, as the mixers run; one without a single softmax has none."""
     seen: list[Map] = []
     shown: list[Tensor] = []  # by the mixer that runs
 
@@ -254,9 +248,7 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
 
 
 def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The tokens of each tower as its training frames them: `encode` has the text's and, of a model that reads a
-    source, the target's.
-    """
+    """The tokens of each tower as training frames them: `encode` has those of the text, and of a target."""
 
     def token(*names: str) -> list[int]:
         return [ids[name] for name in names if name in ids][:1]

@@ -103,9 +103,7 @@ def of_language(law: Synthetic, task: str, split: str, reading: Reading) -> Iter
 def texts_of(
     source: Pretrained, task: str, words: Sequence[str], runs: str | Path
 ) -> tuple[Sequence[str], Callable[[str, Reading], Iterator[Labelled]]]:
-    """The classes of a task and the texts of a split of it: of a task of tags, or of what a run's own data can be
-    probed for.
-    """
+    """The classes and the texts of a split of a task of tags, or of what a run's own data can be probed for."""
     if words and task in (RANKS, SUCCESSOR):
         raise ScalingError("it does not apply to what is known of the run's own data", key=words[0], fix="leave it out")
     if task in (RANKS, SUCCESSOR):
@@ -184,9 +182,7 @@ def probe(
 
 
 def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> dict[str, float]:
-    """The accuracy of the commonest class (`majority`), and of the commonest class of each `type` (a word, a symbol),
-    both as counted in the training texts.
-    """
+    """The accuracy of the training texts' commonest class (`majority`), and of each `type`'s (a word, a symbol)."""
     label_counts = Counter(_labels(train).tolist())
     commonest = label_counts.most_common(1)[0][0]
     by_type: dict[Hashable, Counter[int]] = {}

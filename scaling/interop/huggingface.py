@@ -226,9 +226,7 @@ def _plain(form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str
 
 
 def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
-    """The ids that transformers needs to generate. Unspecified, each of its models would take those of its first
-    release.
-    """
+    """The ids that transformers needs to generate; unspecified, a model would take those of its first release."""
     entries = {key: ids.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":
         return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}

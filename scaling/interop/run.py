@@ -38,9 +38,7 @@ ANEW = "remove its folder and give the command that trained it"
 
 
 def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
-    """The model in a folder, or of the run of the ledger at `runs` whose id begins so: the weights that its result is
-    of, or its last ones, or those of a step.
-    """
+    """The model in a folder, or of a run of the ledger at `runs`: the weights of its result, its last, or a step's."""
     folder = Path(name)
     if (folder / CONFIG).is_file():
         return _own(folder)
@@ -54,9 +52,7 @@ def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None 
 
 
 def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:
-    """A run of the ledger with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section
-    6.1)
-    """
+    """A run with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section 6.1)"""
     last = read(name, runs)
     folder = Path(name) if (Path(name) / SPEC).is_file() else Ledger.open(runs).folder(last.place["run"])
     steps = sorted(step for step in checkpoint.steps(folder) if step <= last.place["step"])[-count:]
@@ -145,9 +141,7 @@ def _base(kept: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
 
 
 def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
-    """The ids by name that the run's data and objective gave, and the labels of its task; none where its data are not
-    on this machine.
-    """
+    """The ids that the run's data and objective gave, and its task's labels; none where its data are not here."""
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
         vocabulary = Vocabulary.of(data.open("train", store.root(runs)))

@@ -35,9 +35,7 @@ class Name:
 
 
 def table(text: str, **parts: str) -> tuple[Name, ...]:
-    """The lines of a table, in which `<part>` stands for one of `parts`, or of `PARTS`, `{a,b}` for a line each, and
-    `{a+b}` for tensors of ours that are joined.
-    """
+    """The lines of a table: `<part>` is one of `parts` or `PARTS`, `{a,b}` a line each, `{a+b}` joins our tensors."""
     for part, meaning in {**parts, **PARTS}.items():
         text = text.replace(f"<{part}>", meaning)
     names = []
@@ -216,9 +214,7 @@ def matched(form: type[Format], ours: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def _filled(template: Any, ours: Any, config: dict[str, Any]) -> Any:
-    """The template with what its blanks read of `config` once our values are written there; words stand in a blank that
-    cannot be written.
-    """
+    """The template with what its blanks read once our values are in `config`; words where one cannot be written."""
     if isinstance(template, Mapping):
         within = ours if isinstance(ours, Mapping) else {}
         return {key: _filled(part, within.get(key), config) for key, part in template.items()}

@@ -74,9 +74,7 @@ class Metric(ABC):
         return {self.main: values[self.main], **values}
 
     def signature(self, references: Sequence[Any]) -> str | None:
-        """The settings of the package that computes it and its version, as papers cite them; None of what is computed
-        here.
-        """
+        """The settings and version of the package that computes it, as papers cite them; None where none does."""
         return None
 
 

@@ -32,9 +32,7 @@ def squad(text: str) -> str:
 
 
 def open_domain(text: str) -> str:
-    """SQuAD's rule after Unicode's canonical decomposition: open-domain questions, Natural Questions and WebQuestions
-    (Lee et al. 2019, Karpukhin et al. 2020).
-    """
+    """SQuAD's rule after Unicode's decomposition, of open-domain questions. (Lee et al. 2019, Karpukhin et al. 2020)"""
     return squad(unicodedata.normalize("NFD", text))
 
 
@@ -49,9 +47,7 @@ NORMALISATIONS = {"none": str.strip, "squad": squad, "open": open_domain, "trivi
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """F1 of the words that two normalised texts have in common, with their counts; 0 where they share none, as of two
-    empty texts in SQuAD 1.1's script.
-    """
+    """F1 of the words of two normalised texts, with their counts; 0 of two empty texts, as in SQuAD 1.1's script."""
     predicted, right = prediction.split(), reference.split()
     shared = (Counter(predicted) & Counter(right)).total()
     return 2 * shared / (len(predicted) + len(right)) if shared else 0.0

@@ -17,7 +17,7 @@ from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.objectives.objective import Family, Objective, Text, maybe, tensor, text_to_text, too_short
+from scaling.objectives.causal import Family, Objective, Text, maybe, tensor, text_to_text, too_short
 
 SPECIALS: dict[Family, tuple[str, ...]] = {
     "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
@@ -185,9 +185,7 @@ class Line:
 
 
 def cut(texts: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
-    """One or two texts in `room` tokens: token after token is taken from the end of the longer one, of equals from the
-    second. (Devlin et al. 2018)
-    """
+    """One or two texts in `room` tokens: the longer one, of equals the second, loses its last. (Devlin et al. 2018)"""
     if len(texts) == 1:
         return [texts[0][:room]]
     first, second = map(len, texts)
@@ -383,9 +381,7 @@ class Span(Kind):
         return Features(*np.array(rows, np.int64).T)
 
     def frame(self, line: Line, item: Encoded, start: int) -> Any:
-        """The label is the place of the answer in the window, or states that there is none: where a head of a text
-        reads.
-        """
+        """The label is the place of the answer in the window, or, for none, the place that the head of a text reads."""
         question = item.parts[0][: self.objective.question]
         stop = start + self.reads - 3 - len(question)
         place = line.add([question, item.parts[1][start:stop]])
@@ -411,9 +407,7 @@ class Span(Kind):
         }
 
     def _best(self, logits: np.ndarray, batch: Batch, row: int, item: Encoded, text: str) -> tuple[float, str, float]:
-        """The score s·h_i + e·h_j and the text of the best span of a window, and the score of none. (Devlin et al.
-        2018)
-        """
+        """The score s·h_i + e·h_j and text of a window's best span, and the score of none. (Devlin et al. 2018)"""
         assert batch.reads is not None
         assert batch.starts is not None
         start, question = int(batch.starts[row]), min(len(item.parts[0]), self.objective.question)

@@ -15,7 +15,7 @@ from scaling.data.source import Rows, Vocabulary
 from scaling.model.contract import Head
 from scaling.model.family import Family as Model
 from scaling.model.family import Loss, losses_of, predict, targets_of
-from scaling.objectives.objective import Family
+from scaling.objectives.causal import Family
 
 
 class Distil:

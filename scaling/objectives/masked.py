@@ -13,7 +13,7 @@ from scaling.config.schema import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.example import OUTSIDE
-from scaling.objectives.objective import Family, Objective, Text, fitting, maybe, pack, tensor, text_to_text
+from scaling.objectives.causal import Family, Objective, Text, fitting, maybe, pack, tensor, text_to_text
 
 
 class Masked(Objective):
@@ -157,9 +157,7 @@ class NextSentence(Masked):
 
 
 class Disguise:
-    """The appearance of a chosen token: [MASK] by `masked`, another by `random`, itself otherwise; drawn once a
-    start.
-    """
+    """The appearance of a chosen token: [MASK] by `masked`, another by `random`, else itself; drawn once a start."""
 
     def __init__(self, vocabulary: Vocabulary, masked: float, random: float):
         what = "masked and random are fractions of one whole"
@@ -256,9 +254,7 @@ class SpanCorruption(Objective):
 
 
 class _Denoising(Objective):
-    """Source: the corrupted text; target: the text, or what the source lacks. A fraction `rate` of the tokens is
-    corrupted, chosen one by one.
-    """
+    """Source: the text with a fraction `rate` of its tokens corrupted; target: the text, or what the source lacks."""
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
         self.rate = rate

@@ -51,13 +51,8 @@ class ListOps(SyntheticTask):
             value=self.longest,
         )
 
-    @property
-    def vocabulary(self) -> int:
-        return len(WORDS)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return WORDS[:DIGITS]
+    vocabulary = len(WORDS)
+    labels = WORDS[:DIGITS]
 
     def spell(self, tokens: np.ndarray) -> list[str]:
         return [WORDS[token] for token in tokens]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -36,9 +35,10 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticTask(ABC):
+class SyntheticTask:
     """A task of `examples` training texts, and `held_out` of each other split. Who knows the rule has the score `best`
-    on the validation texts.
+    on the validation texts. A task defines `generate`, its `labels`, and `vocabulary`, the different tokens without
+    specials.
     """
 
     examples: Count = 4096
@@ -52,21 +52,12 @@ class SyntheticTask(ABC):
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    @abstractmethod
-    def vocabulary(self) -> int:
-        """Different tokens, specials aside."""
+    vocabulary: ClassVar[Any]
+    labels: ClassVar[Any]
+    best: ClassVar[Any] = 1.0
 
-    @property
-    @abstractmethod
-    def labels(self) -> tuple[str, ...]: ...
-
-    @abstractmethod
-    def generate(self, split: str) -> Drawn: ...
-
-    @cached_property
-    def best(self) -> float:
-        return 1.0
+    def generate(self, split: str) -> Drawn:
+        raise NotImplementedError
 
     def spell(self, tokens: np.ndarray) -> list[str]:
         """Each token as a person reads it."""
@@ -144,9 +135,9 @@ class _OfLength(SyntheticTask):
         symbols, labels = self.draw(hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count)))
         return Drawn(symbols.ravel(), np.arange(count + 1) * self.length, labels.ravel())
 
-    @abstractmethod
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
+        raise NotImplementedError
 
     def _symbols(self, keys: np.ndarray) -> np.ndarray:
         """[n length], each as likely."""
@@ -171,15 +162,13 @@ class _OfLanguages(_OfLength):
         keys: dict[str, Any] = {"symbols": self.symbols, "order": self.order, "exponent": self.exponent}
         return Synthetic(**keys, seed=self.seed), Synthetic(**keys, seed=self.seed + 1)
 
-    @abstractmethod
     def chances(self, symbols: np.ndarray) -> np.ndarray:
         """[n labels], the chance of each label given a text: what no model can know better."""
+        raise NotImplementedError
 
     @cached_property
     def best(self) -> float:
-        """The score that is expected of who knows both languages, on the validation texts: the mean chance of the
-        likeliest label.
-        """
+        """The expected score of Bayes' rule on the validation texts: the mean chance of the likeliest label."""
         symbols = generated(self, "validation").tokens.reshape(-1, self.length)
         return float(self.chances(symbols).max(1).mean())
 
@@ -269,9 +258,7 @@ class LanguageSwitch(_OfLanguages):
 
 @dataclass(frozen=True, kw_only=True)
 class RankTags(_OfLanguages):
-    """The rank of each symbol after those before it, up to `tags` − 1: a tag for each token. Whoever knows the
-    language is always right.
-    """
+    """The rank of each symbol after those before it, up to `tags` − 1, as a tag: the language determines it."""
 
     tags: Annotated[int, Range(least=2, most=8192)] = 4  # the last covers all further ranks
 

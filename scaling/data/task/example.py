@@ -167,9 +167,7 @@ class Columns:
         return self.names.index(name)
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
-        """The number of an option that is named by its number from 0, by `labels` (A, B, …) or by its text; the first
-        of several.
-        """
+        """The number of an option by its number from 0, by `labels` (A, B, …) or by its text, the first of several."""
         name = _spelled(value)
         what, fix = "no option is the right one", "give its number or its text"
         refuse(not (self.names or name in texts or name.isdecimal()), what, fix, key="label", value=value)

@@ -29,9 +29,7 @@ class Layout(Protocol):
         """Refuse columns that no file of this layout has."""
 
     def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
-        """The rows of a split, each with its name for errors. What is wrong with the files as a whole is refused at
-        once, before the first row is asked for.
-        """
+        """The rows of a split, each with its name for errors; a wrong set of files is refused before the first row."""
         for file in files:
             for number, row in enumerate(self.of_file(file, columns, quotes), 1):
                 yield f"{file.name}, example {number}", row
@@ -57,9 +55,7 @@ class table(Layout):
 
 
 class parallel(Layout):
-    """Two files, of which each line of one answers the same line of the other: a row has `source` and `target`, or the
-    two names of `columns`.
-    """
+    """Two files whose lines answer one another: a row has `source` and `target`, or the two names of `columns`."""
 
     def check(self, columns: Columns) -> None:
         if columns is not None and len(columns) != 2:
@@ -124,9 +120,7 @@ class conllu(Layout):
 
 
 def _sentences(file: Path, separator: str | None, width: int, what: str, fix: str) -> Iterator[dict[int, list[str]]]:
-    """The fields of each word by the number of its line; sentences end at an empty line, and lines of a comment may
-    stand before them.
-    """
+    """The fields of each word by its line's number; a sentence ends at an empty line, and comments may precede it."""
     words: dict[int, list[str]] = {}
     for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
         fields = line.split(separator)

@@ -143,9 +143,7 @@ class Task(Columns):
         return [split for split in SPLITS if named.get(split) is not None]
 
     def open(self, split: str, folder: Path) -> Examples:
-        """A split: read, checked and tokenized where that was not done before. A set that is on the hub is not fetched
-        here: `prepare` does that.
-        """
+        """A split: read, checked and tokenized where that is new. A set on the hub is fetched by `prepare` alone."""
         check_split(split, SPLITS)
         with under_data():
             return self._opened(split, self._home(folder, network=False))
