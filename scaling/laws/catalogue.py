@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, reduce
 from operator import add, mul
 from typing import Any
@@ -13,7 +13,6 @@ from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config import schema
 from scaling.laws.law import (
     Columns,
-    Curve,
     Dual,
     Law,
     Parameter,
@@ -40,27 +39,6 @@ SMALLEST = 1e-3  # The least exponent that something is divided by
 def several(kind: Callable[..., Parameter], names: str, *choices: Any, **more: Any) -> tuple[Parameter, ...]:
     """Parameters of one kind: `several(exponent, "alpha beta")`."""
     return tuple(kind(name, *choices, **more) for name in names.split())
-
-
-def law(
-    name: str,
-    inputs: str,
-    formula: str,
-    citation: str,
-    parameters: Sequence[Parameter],
-    curve: Curve,
-    **choices: Any,
-) -> Law:
-    """An entry of the table; `inputs` are its columns in words."""
-    return Law(
-        name=name,
-        inputs=tuple(inputs.split()),
-        formula=formula,
-        citation=citation,
-        parameters=tuple(parameters),
-        curve=curve,
-        **choices,
-    )
 
 
 # Curves of more than one line
@@ -108,9 +86,9 @@ def _broken(x: str, breaks: int) -> Law:
         )
         for i in range(1, breaks + 1)
     ]
-    return law(
+    return Law(
         f"broken_{x.lower()}_{breaks}",
-        x,
+        (x,),
         "L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)",
         "Caballero et al. 2022, arXiv 2210.14891",
         (
@@ -163,10 +141,10 @@ def _data_constrained(p: Any, x: Any) -> Dual:
 
 def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: str) -> Law:
     """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
-    columns = axes.split()
-    return law(
+    columns = tuple(axes.split())
+    return Law(
         "_".join((name, *(axis.lower() for axis in columns))),
-        axes,
+        columns,
         f"{symbol} = A Π x^b_x",
         "Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D",
         (
@@ -227,8 +205,8 @@ def _sparse_experts(p: Any, x: Any) -> Dual:
 # Mixtures of data: the loss on one domain from the proportions of all of them, which sum to one
 
 
-def _proportions(domains: int) -> str:
-    return " ".join(f"p_{i}" for i in range(1, domains + 1))
+def _proportions(domains: int) -> tuple[str, ...]:
+    return tuple(f"p_{i}" for i in range(1, domains + 1))
 
 
 def _weighted_sum(p: Any, letter: str, x: Any, domains: range) -> Dual:
@@ -239,7 +217,7 @@ def _weighted_sum(p: Any, letter: str, x: Any, domains: range) -> Dual:
 def mixture_exponential(domains: int) -> Law:
     """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
     later = range(2, domains + 1)
-    return law(
+    return Law(
         f"mixture_exponential_{domains}",
         _proportions(domains),
         "L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
@@ -262,9 +240,9 @@ def mixture_joint(domains: int) -> Law:
         worth = _weighted_sum(p, "w", x, places) ** -p.gamma * np.exp(p.kappa * size)
         return p.c + worth + p.A * np.exp(-(p.alpha * size))
 
-    return law(
+    return Law(
         f"mixture_joint_{domains}",
-        f"{_proportions(domains)} N",
+        (*_proportions(domains), "N"),
         "L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸",
         "Shukor et al. 2025, arXiv 2507.09404",
         (
@@ -308,9 +286,9 @@ FALL = Parameter("C", "nats per token / fall of the rate", "log", 1e-12, 1e12, (
 
 # The laws of whole curves by name.
 CURVE_LAWS: dict[str, Law] = {
-    "multi_power": law(
+    "multi_power": Law(
         "multi_power",
-        "N S1 falls rates since",
+        ("N", "S1", "falls", "rates", "since"),
         "L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ",
         "Luo et al. 2025, arXiv 2503.12811",
         (
@@ -323,9 +301,9 @@ CURVE_LAWS: dict[str, Law] = {
     ),
     # Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens: D
     # at the reference. S₂, the annealing area, has no bound, so that E is the floor under a constant rate.
-    "annealed_curve": law(
+    "annealed_curve": Law(
         "annealed_curve",
-        "N S1 S2",
+        ("N", "S1", "S2"),
         "L(N, s) = E + A N^-α + B S₁^-β - C S₂",
         TISSUE,
         (floor(), *several(coefficient, "A B", at={"S2": 0.0}), FALL, *several(exponent, "alpha beta")),
@@ -336,16 +314,16 @@ CURVE_LAWS: dict[str, Law] = {
 # Scores of tasks: from the loss, and from size and data without a loss between
 CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
 HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
-OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
+OF_ACCURACY: dict[str, Any] = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
 
 CHINCHILLA = (floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta"))
 NEAREST = 1e-9  # Nats above E_a at which a loss below it counts, where the law would have no value
 
 LAWS: tuple[Law, ...] = (
     *(
-        law(
+        Law(
             f"power_law_{x.lower()}",
-            x,
+            (x,),
             "L(x) = A x^-α",
             "Hestness et al. 2017, arXiv 1712.00409",
             (coefficient("A"), exponent("alpha")),
@@ -354,9 +332,9 @@ LAWS: tuple[Law, ...] = (
         for x in ("C", "N", "D")
     ),
     *(
-        law(
+        Law(
             f"power_law_floor_{x.lower()}",
-            x,
+            (x,),
             "L(x) = E + A x^-α",
             "Henighan et al. 2020, arXiv 2010.14701",
             (floor(), coefficient("A"), exponent("alpha")),
@@ -365,9 +343,9 @@ LAWS: tuple[Law, ...] = (
         for x in ("C", "N", "D")
     ),
     *(
-        law(
+        Law(
             f"kaplan_{x.lower()}",
-            x,
+            (x,),
             "L(x) = (x_c / x)^α",
             KAPLAN,
             (place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
@@ -375,9 +353,9 @@ LAWS: tuple[Law, ...] = (
         )
         for x in ("N", "D", "C", "C_min")
     ),
-    law(  # eq. 1.5
+    Law(  # eq. 1.5
         "kaplan_n_d",
-        "N D",
+        ("N", "D"),
         "L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D",
         KAPLAN,
         (
@@ -386,9 +364,9 @@ LAWS: tuple[Law, ...] = (
         ),
         lambda p, x: ((p.N_c / x.N) ** (p.alpha_N / p.alpha_D) + p.D_c / x.D) ** p.alpha_D,
     ),
-    law(  # eq. 1.6; S_min as under `critical_batch`
+    Law(  # eq. 1.6; S_min as under `critical_batch`
         "kaplan_n_s",
-        "N S_min",
+        ("N", "S_min"),
         "L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S",
         KAPLAN,
         (
@@ -399,27 +377,27 @@ LAWS: tuple[Law, ...] = (
     ),
     # Eq. 1.4, of measured critical batches. S_min = S / (1 + B_crit/B) are the steps at a batch far above the critical
     # one, and C_min = C / (1 + B/B_crit) is the compute at a batch far below it (eq. 5.4 and 5.5).
-    law(
+    Law(
         "critical_batch",
-        "loss",
+        ("loss",),
         "B_crit(L) = B_* L^(-1/α_B)",
         KAPLAN,
         (coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0))),
         lambda p, x: p.B_star * x.loss ** (-1.0 / p.alpha_B),
         target="B_crit",
     ),
-    law(  # approach 3, eq. 2; N_opt ∝ C^a and D_opt ∝ C^b
+    Law(  # approach 3, eq. 2; N_opt ∝ C^a and D_opt ∝ C^b
         "chinchilla",
-        "N D",
+        ("N", "D"),
         "L(N, D) = E + A N^-α + B D^-β",
         "Hoffmann et al. 2022, arXiv 2203.15556",
         CHINCHILLA,
         lambda p, x: p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta,
         derived={"a": lambda p: p.beta / (p.alpha + p.beta), "b": lambda p: p.alpha / (p.alpha + p.beta)},
     ),
-    law(
+    Law(
         "farseer",
-        "N D",
+        ("N", "D"),
         "L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ",
         "Li et al. 2025, arXiv 2506.10972",
         (
@@ -429,9 +407,9 @@ LAWS: tuple[Law, ...] = (
         ),
         _farseer,
     ),
-    law(
+    Law(
         "data_constrained",
-        "N D U",
+        ("N", "D", "U"),
         "L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))",
         "Muennighoff et al. 2023, arXiv 2305.16264",
         (
@@ -444,18 +422,18 @@ LAWS: tuple[Law, ...] = (
         ),
         _data_constrained,
     ),
-    law(  # eq. 4
+    Law(  # eq. 4
         "over_training",
-        "C M",
+        ("C", "M"),
         "L(C, M) = E + (a M^η + b M^-η) C^-η",
         GADRE,
         (floor(), *several(coefficient, "a b"), exponent("eta")),
         lambda p, x: p.E + p.a * (x.C / x.M) ** -p.eta + p.b * (x.C * x.M) ** -p.eta,
     ),
     # Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
-    law(
+    Law(
         "shape",
-        "width depth D",
+        ("width", "depth", "D"),
         "L(w, l, D) = E + A w^-α + B l^-β + G D^-γ",
         "McLeish et al. 2025, arXiv 2502.06857",
         (
@@ -466,9 +444,9 @@ LAWS: tuple[Law, ...] = (
     ),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
     # Eq. 1. S₁ is the area under the learning rate up to s and S₂ the annealing area (`scaling.laws.curves.areas`).
-    law(
+    Law(
         "annealing",
-        "S1 S2",
+        ("S1", "S2"),
         "L(s) = L₀ + A S₁^-α - C S₂",
         TISSUE,
         (floor("L_0"), coefficient("A"), coefficient("C", "nats per token / unit of S₂"), exponent("alpha")),
@@ -476,9 +454,9 @@ LAWS: tuple[Law, ...] = (
     ),
     *(_optimum_law("batch_size", "B", "tokens", "B_opt", axes) for axes in ("C", "D", "N D", "D width")),
     *(_optimum_law("learning_rate", "lr", "1", "η_opt", axes) for axes in ("C", "N", "N D", "D width", "D width B")),
-    law(
+    Law(
         "learning_rate_batch",
-        "lr B N D",
+        ("lr", "B", "N", "D"),
         "L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)",
         "Li et al. 2025, arXiv 2503.04715",
         (
@@ -496,9 +474,9 @@ LAWS: tuple[Law, ...] = (
     # negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
     # paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for
     # each budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
-    law(
+    Law(
         "vocabulary",
-        "N V H",
+        ("N", "V", "H"),
         "L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ",
         "Tao et al. 2024, arXiv 2407.13623",
         (
@@ -518,9 +496,9 @@ LAWS: tuple[Law, ...] = (
     ),
     # Eq. 2. N is the size of the dense model that routing leaves active. Where c > 0, experts help less the larger the
     # model.
-    law(
+    Law(
         "routed_experts",
-        "N experts",
+        ("N", "experts"),
         "log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X",
         CLARK,
         (
@@ -532,9 +510,9 @@ LAWS: tuple[Law, ...] = (
     ),
     # Experts count from about X₀ on. After eq. 2 and 7, whose X̂ saturates below and above. Departs from the paper: a
     # floor E in the place of its upper saturation, with which a law without one bends alike.
-    law(
+    Law(
         "routed_experts_floor",
-        "N experts",
+        ("N", "experts"),
         "L(N, X) = E + A exp(-a n - b x̂ + c n x̂), n = ln(N/10⁸), x̂ = ln(1 + (X - 1)/X₀)",
         CLARK,
         (
@@ -545,9 +523,9 @@ LAWS: tuple[Law, ...] = (
     ),
     # Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio
     # to those that a token uses.
-    law(
+    Law(
         "granularity",
-        "N D granularity",
+        ("N", "D", "granularity"),
         "L(N, D, G) = E + (g G^-γ + a) N^-α + b D^-β",
         "Ludziejewski et al. 2024, arXiv 2402.07871",
         (
@@ -556,9 +534,9 @@ LAWS: tuple[Law, ...] = (
         ),
         lambda p, x: p.E + (p.g * x.granularity**-p.gamma + p.a) * x.N**-p.alpha + p.b * x.D**-p.beta,
     ),
-    law(
+    Law(
         "active_experts",
-        "N D experts",
+        ("N", "D", "experts"),
         "L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)",
         "Ludziejewski et al. 2025, arXiv 2502.05172",
         (
@@ -567,9 +545,9 @@ LAWS: tuple[Law, ...] = (
         ),
         _active_experts,
     ),
-    law(
+    Law(
         "sparse_experts",
-        "N K P D",
+        ("N", "K", "P", "D"),
         "L(N, K, P, D) = E + A N^-α K^-γ P^(δ + ω ln K) + B D^-β",
         "Liew et al. 2025, arXiv 2502.03009",
         (
@@ -579,9 +557,9 @@ LAWS: tuple[Law, ...] = (
         ),
         _sparse_experts,
     ),
-    law(  # eq. 1; N counts the weights that are not zero, and `density` is the fraction of them
+    Law(  # eq. 1; N counts the weights that are not zero, and `density` is the fraction of them
         "sparse_weights",
-        "N D density",
+        ("N", "D", "density"),
         "L(N, D, κ) = E + (a κ^b + c) N^-α + B D^-β, κ = 1 - sparsity",
         "Frantar et al. 2023, arXiv 2309.08520",
         (
@@ -591,35 +569,35 @@ LAWS: tuple[Law, ...] = (
         lambda p, x: p.E + (p.a * x.density**p.b + p.c) * x.N**-p.alpha + p.B * x.D**-p.beta,
     ),
     # Eq. 5. The P outputs of the same N parameters are aggregated (ParScale); k is what a stream is worth in size.
-    law(
+    Law(
         "parallel_streams",
-        "N streams",
+        ("N", "streams"),
         "L(N, P) = E + A (N (1 + k ln P))^-α",
         "Chen et al. 2025, arXiv 2505.10475",
         (floor(), coefficient("A"), exponent("alpha"), Parameter("k", "1", "log", 1e-6, 1e4, (0.01, 10.0))),
         lambda p, x: p.E + p.A * (x.N * (1.0 + p.k * np.log(x.streams))) ** -p.alpha,
     ),
     # Eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
-    law(
+    Law(
         "precision",
-        "N D bits",
+        ("N", "D", "bits"),
         "L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β",
         "Kumar et al. 2024, arXiv 2411.04330",
         (*CHINCHILLA, Parameter("gamma", "bits", "log", 1e-2, 1e3, (0.5, 10.0))),
         lambda p, x: p.E + p.A * (-np.expm1(-x.bits / p.gamma) * x.N) ** -p.alpha + p.B * x.D**-p.beta,
     ),
-    law(  # eq. 3; p is the proportion of the domain itself
+    Law(  # eq. 3; p is the proportion of the domain itself
         "bi_mix",
-        "p D",
+        ("p", "D"),
         "L_i(p, D) = p^-α (A D^-β + C)",
         "Ge et al. 2024, arXiv 2405.14908",
         (floor("C"), coefficient("A"), exponent("alpha", start=(0.01, 0.5)), exponent("beta")),
         lambda p, x: np.exp(-(p.alpha * np.log(x.p))) * (p.A * x.D**-p.beta + p.C),
     ),
     *(mixture_exponential(3), mixture_joint(3)),
-    law(  # eq. 3, with a > 0 and k > 0
+    Law(  # eq. 3, with a > 0 and k > 0
         "task_sigmoid",
-        "loss",
+        ("loss",),
         "Acc(L) = b + a / (1 + exp(k (L - L₀)))",
         BHAGIA,
         (
@@ -629,9 +607,9 @@ LAWS: tuple[Law, ...] = (
         lambda p, x: p.b + p.a * sigmoid(-p.k * (x.loss - p.L_0)),
         **OF_ACCURACY,
     ),
-    law(  # eq. 5
+    Law(  # eq. 5
         "task_exponential",
-        "loss",
+        ("loss",),
         "Err(L) = ε - k exp(-γ L)",
         GADRE,
         (
@@ -644,9 +622,9 @@ LAWS: tuple[Law, ...] = (
         objective="squared",
         chance="epsilon",
     ),
-    law(  # the first order of `task_power`
+    Law(  # the first order of `task_power`
         "task_linear",
-        "loss",
+        ("loss",),
         "bits(L) = m + s L",
         BHAGIA,
         (
@@ -656,18 +634,18 @@ LAWS: tuple[Law, ...] = (
         lambda p, x: p.m + p.s * x.loss,
         target="bits_per_byte",
     ),
-    law(  # the shifted power law between two losses with the floor of L at 0 (`loss_to_loss`)
+    Law(  # the shifted power law between two losses with the floor of L at 0 (`loss_to_loss`)
         "task_power",
-        "loss",
+        ("loss",),
         "bits(L) = e + s L^g",
         BRANDFONBRENER,
         (floor("e", BITS), coefficient("s", f"{BITS} / nat ^ g"), exponent("g", upper=20.0, start=(0.3, 5.0))),
         lambda p, x: p.e + p.s * x.loss**p.g,
         target="bits_per_byte",
     ),
-    law(  # `task_sigmoid` of Chinchilla's law, fitted in one step
+    Law(  # `task_sigmoid` of Chinchilla's law, fitted in one step
         "direct_sigmoid",
-        "N D",
+        ("N", "D"),
         "Acc(N, D) = b + a / (1 + exp(A N^-α + B D^-β - s))",
         BHAGIA,
         (
@@ -681,9 +659,9 @@ LAWS: tuple[Law, ...] = (
         lambda p, x: p.b + p.a * sigmoid(p.s - p.A * x.N**-p.alpha - p.B * x.D**-p.beta),
         **OF_ACCURACY,
     ),
-    law(  # eq. 1, of a task's bits per byte
+    Law(  # eq. 1, of a task's bits per byte
         "direct_bits",
-        "N D",
+        ("N", "D"),
         "bits(N, D) = E + A N^-α + B D^-β",
         BHAGIA,
         (
@@ -695,9 +673,9 @@ LAWS: tuple[Law, ...] = (
         target="bits_per_byte",
     ),
     # Eq. 6. E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
-    law(
+    Law(
         "loss_to_loss",
-        "loss_a",
+        ("loss_a",),
         "L_b = E_b + K (L_a - E_a)^κ",
         BRANDFONBRENER,
         (

@@ -142,7 +142,7 @@ def place(name: str, column: str, unit: str) -> Parameter:
     return Parameter(name, unit, "log", 1e-200, 1e200, column)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Law:
     """A scaling law: its formula as text and as code, its parameters, and the columns that it reads.
 
@@ -160,9 +160,9 @@ class Law:
 
     slot: ClassVar[str] = "law"
     name: str
+    inputs: tuple[str, ...]
     formula: str
     citation: str
-    inputs: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     curve: Curve
     target: str = "loss"
