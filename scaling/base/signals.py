@@ -29,7 +29,10 @@ class Stopped(BaseException):
 
     def __init__(self, signal: int, step: int | None = None):
         self.signal, self.step = signal, step
-        super().__init__(f"stopped by {name(signal)}" + ("" if step is None else f" at step {step}"))
+        at = "" if step is None else f" at step {step}"
+        super().__init__(
+            "another worker has taken the run over" if signal == LOST else f"stopped by {name(signal)}{at}"
+        )
 
     @property
     def code(self) -> int:
@@ -75,7 +78,7 @@ process = Process()
 
 def stop(number: int, step: int | None = None) -> NoReturn:
     """Raise `Stopped` for a signal that this process, or another rank of its run, received."""
-    if number != PRUNE:
+    if number not in (PRUNE, LOST):
         number = process.received = process.received or number
         process.raised = True
         process.limit()

@@ -129,6 +129,11 @@ class Config:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
         return self.place(ScalingError(what, fix=fix, key=key))
 
+    def refuse(self, condition: object, key: str, what: str, fix: str | None = None) -> None:
+        """Raise a mistake at a dotted key where a condition holds."""
+        if condition:
+            raise self.error(key, what, fix)
+
     def place(self, error: ScalingError) -> ScalingError:
         """An error that knows its dotted key, with the file, the line and the value filled in from it."""
         if error.key is None or error.file is not None:

@@ -87,6 +87,8 @@ class BatchSize:
         The last is for pairs and examples: about so many source and so many target tokens in each batch (Vaswani et
         al. 2017, section 5.1); its rows are 1 until the data give their mean.
         """
+        if isinstance(value, Mapping):  # a key of a document is text
+            value = {int(key) if str(key).isdecimal() else key: size for key, size in value.items()}
         sizes: Mapping[Any, Any] = value if isinstance(value, Mapping) else {0: value}
         if set(sizes) == {"tokens"} and _whole(sizes["tokens"], 1):
             return cls((0,), (1,), sizes["tokens"])

@@ -21,6 +21,7 @@ from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.config.compose import Config
 from scaling.config.shape import Shape
+from scaling.data.plan import BatchSize
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.cost import cost, windows
 from scaling.model.family import Decoder, Family
@@ -29,7 +30,7 @@ from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
 from scaling.tables.table import Row, Table
 from scaling.training.parametrization import Standard, initialise
-from scaling.training.values import batch_size, sized
+from scaling.training.values import sized
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution, aten._convolution, aten.cudnn_convolution)
@@ -81,7 +82,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counts:
 
 def _training_flops(config: Config, family: str) -> int:
     """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
-    steps, size, of_window = config["trainer.max_steps"], batch_size(config), cost(config)
+    steps, size, of_window = config["trainer.max_steps"], BatchSize.of(config["train.batch"]), cost(config)
     if steps is None:
         what, key = "training FLOPs are those of trainer.max_steps", "trainer.max_steps"
         raise ScalingError(what, key=key, fix="set it in the table")
@@ -108,7 +109,7 @@ def _global_batch(config: Config, model: Family) -> Batch:
     """One batch of the shapes that the objective makes, without memory; of a task, whole windows."""
     ids = config["size.vocabulary"]
     objective = config.build("objective", Vocabulary(ids, {}, ids), config["size.length"], model.family)
-    size = batch_size(config)
+    size = BatchSize.of(config["train.batch"])
     # Where a batch has as many tokens, the rows are full ones.
     count = size.size(0) if size.tokens is None else max(1, size.tokens // objective.reads)
     if objective.takes == "examples":

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -35,28 +35,24 @@ PERIOD = 600.0  # seconds by which the speed is estimated, and with it the time 
 UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
 
 
-class Superseded(Exception):
-    """Another worker has taken the run over; what this one would still do is wasted."""
-
-
 @dataclass(frozen=True)
 class Best:
-    """What a run knows of its evaluations so far. One is better with a higher `score`, where the run has one, and else
-    with a lower `loss`; one that is not finite is no improvement.
+    """The evaluation that a run's result is of: the last one, or the best where the run has patience. One is better
+    with a higher `score`, where the run has one, and else with a lower `loss`; one that is not finite is no
+    improvement.
     """
 
-    step: int | None = None  # of the last evaluation
-    best_step: int | None = None
-    best: float | None = None  # of the score, or of the loss with its sign changed: higher is better
-    since: int = 0  # evaluations since the best one
+    last: int | None = None  # step of the last evaluation
+    step: int | None = None  # step of this one
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    since: int = 0  # evaluations since then
 
-    def after(self, step: int, measured: Mapping[str, Any]) -> Best:
+    def after(self, step: int, measured: Mapping[str, Any], patient: bool = True) -> Best:
         """The same after one more evaluation."""
-        score = measured.get("score")
-        value = -measured["loss"] if score is None else score
-        if math.isfinite(value) and (self.best is None or value > self.best):
-            return Best(step, step, value)
-        return replace(self, step=step, since=self.since + 1)
+        values = [one.get("score", -one.get("loss", math.inf)) for one in (measured, self.measured)]
+        if not patient or (math.isfinite(values[0]) and values[0] > values[1]):
+            return Best(step, step, measured)
+        return replace(self, last=step, since=self.since + 1)
 
 
 class LedgerCallback(Checkpoint):
@@ -106,9 +102,9 @@ class LedgerCallback(Checkpoint):
         return self.experiment.patience is not None and self.best.since >= self.experiment.patience
 
     @property
-    def best_step(self) -> int | None:
+    def _best_step(self) -> list[int]:
         """The step whose weights the result is of, where the run may end early."""
-        return None if self.experiment.patience is None else self.best.best_step
+        return [] if self.experiment.patience is None or self.best.step is None else [self.best.step]
 
     def setup(self, trainer: Trainer, module: FamilyModule, stage: str) -> None:  # type: ignore[override]
         module.recorded = True
@@ -132,10 +128,6 @@ class LedgerCallback(Checkpoint):
             self._write_update(step, outputs, trainer.world_size)
         lost = self.attempt is not None and self.attempt.superseded
         signal = signals.agreed(trainer.world_size, module.device, lost)
-        if signal == signals.LOST:
-            if self.attempt is not None:
-                self.attempt.end("stopped", "another worker has taken the run over")
-            raise Superseded
         if signal and not (is_evaluated and signal == PRUNE):
             self._leave(trainer, signal)
         if not is_evaluated:
@@ -158,14 +150,15 @@ class LedgerCallback(Checkpoint):
             raise Incomplete("batches of the evaluation", count, planned)
         if not _fits(trainer):
             return
-        self.write_evaluation(trainer.global_step, module.measured)
-        self.best = self.best.after(trainer.global_step, module.measured)
+        self.evaluate(trainer.global_step, module.measured)
         trainer.should_stop |= self.exhausted
         if signal := signals.agreed(trainer.world_size, module.device):
             self._leave(trainer, signal)
         self._save_where_due(trainer)
 
-    def write_evaluation(self, step: int, measured: Mapping[str, Any]) -> None:
+    def evaluate(self, step: int, measured: Mapping[str, Any]) -> None:
+        """Log what an evaluation measured, and compare it with those before."""
+        self.best = self.best.after(step, measured, self.experiment.patience is not None)
         entry = {key: value for key, value in measured.items() if key not in UNLOGGED}
         self._write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
 
@@ -194,11 +187,11 @@ class LedgerCallback(Checkpoint):
     def _save_where_due(self, trainer: Trainer) -> None:
         step, interval = trainer.global_step, self.experiment.config["train.checkpoint_every"]
         is_last = step == self.experiment.steps or trainer.should_stop
-        if step % interval == 0 or step in self.pinned or step == self.best_step or is_last:
+        if step % interval == 0 or step in self.pinned or step in self._best_step or is_last:
             self._save(trainer)
 
     def _leave(self, trainer: Trainer, signal: int) -> None:
-        if _fits(trainer):
+        if _fits(trainer) and signal != signals.LOST:
             self._save(trainer)
         signals.stop(signal, trainer.datamodule.evaluated)  # type: ignore[attr-defined]
 
@@ -207,7 +200,7 @@ class LedgerCallback(Checkpoint):
         interval, keep = (self.experiment.config[f"train.{key}"] for key in ("checkpoint_every", "keep"))
         note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
         pinned = [step - step % interval - back * interval for back in range(keep if keep > KEEP else 0)]
-        pinned += [] if self.best_step is None else [self.best_step]
+        pinned += self._best_step
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
 

@@ -194,7 +194,7 @@ def assemble(config: Config) -> Experiment:
 
 def _assemble(config: Config) -> Experiment:
     values.check(config)
-    size = values.batch_size(config)
+    size = BatchSize.of(config["train.batch"])
     pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.max_steps"] is not None:
         check(pieces["schedule"], config["trainer.max_steps"])
@@ -204,9 +204,9 @@ def _assemble(config: Config) -> Experiment:
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family, objective = values.family_of(config["model"]), values.objective_of(config, train)
-    if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
-        name = type(objective).__name__
-        raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
+    is_joined = config["train.documents"] == "mask" and family not in getattr(objective, "separates", ())
+    what = f"{type(objective).__name__} does not keep documents apart for this family"
+    config.refuse(is_joined, "train.documents", what, "take join")
     if start is not None:
         start.check_tokenizer(train)
     config = transfer.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
@@ -231,20 +231,19 @@ def _assemble(config: Config) -> Experiment:
     row_tokens = _row_tokens(row, validation, batches, size)
     if size.tokens is not None:
         size = replace(size, sizes=(cast(Buckets, batches.plan).rows,))
-    if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
-        what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
-        raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
-    if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
-        least = rank_count(config) * (config["train.micro_batch"] or 1)
-        if odd := [rows for rows in size.sizes if rows % least]:
-            ranks = rank_count(config)
-            what = f"{odd[0]} rows do not divide into {ranks} devices × {least // ranks} rows at once"
-            raise config.error("train.batch", what, f"take a multiple of {least}")
+    is_whole = config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable
+    what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
+    config.refuse(is_whole, "trainer.strategy", what, "take ddp, or another optimizer")
+    ranks, rows_at_once = rank_count(config), config["train.micro_batch"] or 1
+    least = ranks * rows_at_once
+    for rows in size.sizes if objective.takes == "windows" else ():  # batches of pairs and examples vary
+        what = f"{rows} rows do not divide into {ranks} devices × {rows_at_once} rows at once"
+        config.refuse(rows % least, "train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
     transfer.check_head(model, objective, train)
-    if row.tree is None and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
-        fix = "take an encoder, and a task with data.heads"
-        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
+    is_tree = any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules())
+    fix = "take an encoder, and a task with data.heads"
+    config.refuse(row.tree is None and is_tree, "model.position", "it reads a tree, and no batch has one", fix)
     start, names, trained = _selected(config["train.parts"], tuning, model, start)
     experiment = Experiment(
         config=config,
@@ -350,12 +349,12 @@ def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     with reading(config, "objective.teacher"):
         teacher = read(objective.teacher, config["runs"])
     model, size = (teacher.sections[key] for key in ("model", "size"))
-    if values.family_of(model) != family or size["length"] < config["size.length"]:
-        what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
-        raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
-    if objective.vocabulary.size > size["vocabulary"]:
-        what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
-        raise config.error("objective.teacher", what, "take a teacher with the tokenizer of the data")
+    is_other = values.family_of(model) != family or size["length"] < config["size.length"]
+    what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
+    config.refuse(is_other, "objective.teacher", what, "take one of the student's family, and of its size.length")
+    more = objective.vocabulary.size > size["vocabulary"]
+    what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
+    config.refuse(more, "objective.teacher", what, "take a teacher with the tokenizer of the data")
     return teacher
 
 
@@ -367,10 +366,12 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
     needed, reached = train["epochs"], batches.passes
     if needed is None:
         needed, reached = -(-train["tokens"] // row_tokens), size.before
-        if train["tokens"] < (least := size.size(0) * row_tokens):
-            raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
-    elif not batches.passes(1):
-        raise config.error("train.epochs", "there is no end to the data", "set train.tokens or trainer.max_steps")
+        least = size.size(0) * row_tokens
+        what = f"less than one batch of {least:,} tokens"
+        config.refuse(train["tokens"] < least, "train.tokens", what, "take a smaller train.batch")
+    else:
+        fix = "set train.tokens or trainer.max_steps"
+        config.refuse(not batches.passes(1), "train.epochs", "there is no end to the data", fix)
     bound = 1
     while reached(bound) < needed:
         bound *= 2

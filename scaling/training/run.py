@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,12 +21,12 @@ from lightning.pytorch.strategies import Strategy
 
 from scaling.base import signals
 from scaling.base.errors import ScalingError
-from scaling.base.signals import PRUNE, Stopped
+from scaling.base.signals import LOST, PRUNE, Stopped
 from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.checkpoint import find
 from scaling.ledger.run import Outcome
-from scaling.training.callbacks import Best, LedgerCallback, Listener, ProgressDisplay, Superseded, norms
+from scaling.training.callbacks import Best, LedgerCallback, Listener, ProgressDisplay, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import report_again
@@ -92,7 +91,9 @@ def train_run(
             try:
                 start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
                 return _trained(experiment, attempt, start, listeners if first() else (), callbacks, loggers)
-            except Superseded:
+            except Stopped as error:
+                if error.signal != LOST:
+                    raise
                 return None
             except Exception as error:
                 if not _is_out_of_memory(error):
@@ -121,7 +122,7 @@ def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoi
 
     def resumable(candidate: Checkpoint) -> bool:
         """Whether the checkpoint of the best step so far is there too, where a run may end early."""
-        best = None if experiment.patience is None else candidate.note.get("best", {}).get("best_step")
+        best = None if experiment.patience is None else candidate.note.get("best", {}).get("step")
         return belongs(candidate) and (best in (None, candidate.step) or find(attempt.run, best) is not None)
 
     saved, trunk = attempt.resume(resumable), experiment.trunk()
@@ -168,10 +169,9 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.process.command:
         keep_freed()
-    own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
-    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
+    is_own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
+    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, is_own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
-    due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
     recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
     with recorder, signals.listening(), _quiet():
         signals.process.pruned = False
@@ -183,24 +183,17 @@ def _trained(
         with signals.deferred():
             outcome: Outcome = "finished"
             end, stopped = begin, None
-
-            def evaluate(step: int, saved: Path | None) -> None:
-                data.evaluated = step
-                trainer.validate(module, data, ckpt_path=saved, verbose=False)
-
             try:
-                if due or (horizon and (begin == steps or recorder.exhausted)):
-                    evaluate(begin, folder)
-                    recorder.write_evaluation(begin, module.measured)
-                    recorder.best = best.after(begin, module.measured) if due else best
+                # A signal cut the evaluation off, or the trunk ended where this run does.
+                if begin in experiment.evaluated and best.last != begin and (is_own or begin == steps):
+                    data.evaluated = begin
+                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                    recorder.evaluate(begin, module.measured)
                 if begin < steps and not recorder.exhausted:
                     trainer.fit(module, data, ckpt_path=folder)
                     end = trainer.global_step
-                if horizon and recorder.best_step not in (None, end):
-                    saved = broadcast(None if attempt is None else find(attempt.run, recorder.best_step))
-                    if saved is None:
-                        raise Incomplete(f"checkpoint of step {recorder.best_step}, the best", None, 1)
-                    evaluate(saved.step, saved.folder)
+                best_of = {} if experiment.patience is None else {"best_step": recorder.best.step}
+                result = {**recorder.best.measured, **best_of, "step": end}
                 if end != steps and not recorder.exhausted:
                     if not (trainer.should_stop and callbacks):
                         raise Incomplete("updates applied", end, steps)
@@ -213,7 +206,7 @@ def _trained(
                     raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
                 elif not horizon:
                     stopped = f"trained to step {steps}; it continues where a branch needs more"
-                elif first() and not math.isfinite(module.measured["loss"]):
+                elif not math.isfinite(result.get("loss", math.nan)):
                     raise Diverged(end, "the held-out loss")
             except Diverged as error:
                 if not horizon:
@@ -231,9 +224,6 @@ def _trained(
                 signals.process.received, signals.process.raised = 0, False  # it meant this run alone
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
                 outcome, result = "pruned", {"loss": None, **module.measured, "step": error.step, "reason": reason}
-            else:
-                best_of = {} if recorder.best_step is None else {"best_step": recorder.best_step}
-                result = {**module.measured, **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:

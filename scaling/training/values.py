@@ -13,7 +13,6 @@ from scaling.base.errors import ScalingError, plural
 from scaling.config import schema
 from scaling.config.compose import Config, document, shipped
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
-from scaling.data.plan import BatchSize
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.training.ranks import rank_count
@@ -32,18 +31,18 @@ def check(config: Config) -> None:
     check_varied(config)
     if (start := config.tree.get("start")) is not None:
         sources = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
-        if len(sources) != 1:
-            what = "it names no weights" if not sources else f"it names weights by {' and by '.join(sources)}"
-            raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
-        if start.get("step") is not None and sources != ["run"]:
-            raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
-    if "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None:
-        fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
-        raise config.error("log.loggers", "the package tensorboard is not installed", fix)
-    if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
-        raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
-    if config["trainer.strategy"] != "auto" and rank_count(config) == 1:
-        raise config.error("trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
+        what = "it names no weights" if not sources else f"it names weights by {' and by '.join(sources)}"
+        config.refuse(len(sources) != 1, "start", what, "name one of start.run, start.folder and start.vectors")
+        is_step = start.get("step") is not None and sources != ["run"]
+        config.refuse(is_step, "start.step", "a file has one set of weights", "leave it out, or name start.run")
+    is_missing = "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None
+    fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
+    config.refuse(is_missing, "log.loggers", "the package tensorboard is not installed", fix)
+    threads, cores = config["train.threads"], os.cpu_count() or 1
+    too_many = threads != "auto" and threads > cores
+    config.refuse(too_many, "train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
+    is_alone = config["trainer.strategy"] != "auto" and rank_count(config) == 1
+    config.refuse(is_alone, "trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
 
 
 def check_varied(config: Config) -> None:
@@ -52,23 +51,14 @@ def check_varied(config: Config) -> None:
     """
     lengths = {"trainer.max_steps": config.tree["trainer"]["max_steps"], "train.tokens": config.tree["train"]["tokens"]}
     if config.tree["train"]["epochs"] is None:
-        if not any(lengths.values()):
-            fix = "set train.tokens, trainer.max_steps or train.epochs"
-            raise config.error("train.tokens", "a run needs a budget", fix)
+        fix = "set train.tokens, trainer.max_steps or train.epochs"
+        config.refuse(not any(lengths.values()), "train.tokens", "a run needs a budget", fix)
         return
     for key, length in lengths.items():
         default = document(shipped() / "defaults.yaml")[key]
         default = quantity(default) if isinstance(default, str) else default
-        if length is not None and (config.origin.get(key) == COMMAND_LINE or length != default):
-            raise config.error("train.epochs", f"{key} sets the length of training too", f"set {key} to null")
-
-
-def batch_size(config: Config) -> BatchSize:
-    """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
-    setting = config["train.batch"]
-    if isinstance(setting, Mapping):
-        return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in setting.items()})
-    return BatchSize.of(setting)
+        chosen = length is not None and (config.origin.get(key) == COMMAND_LINE or length != default)
+        config.refuse(chosen, "train.epochs", f"{key} sets the length of training too", f"set {key} to null")
 
 
 def family_of(model: Mapping[str, Any]) -> Any:
@@ -91,12 +81,8 @@ def with_vocabulary(config: Config, vocabulary: Vocabulary, start: Start | None 
     size = config["size"].get("vocabulary")
     if size is not None and size >= vocabulary.size:
         return config
-    if _is_given(config):
-        raise config.error(
-            "size.vocabulary",
-            f"the data and the objective use {vocabulary.size} ids",
-            f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
-        )
+    fix = f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed"
+    config.refuse(_is_given(config), "size.vocabulary", f"the data and the objective use {vocabulary.size} ids", fix)
     needed, trained = vocabulary.rounded(config["train.round_vocabulary"]).size, (start and start.vocabulary) or 0
     ids = trained if trained >= vocabulary.size else needed
     return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": ids}})

@@ -310,5 +310,5 @@ def test_what_names_the_run_and_which_of_its_evaluations_is_the_best():
         by_loss = by_loss.after(step, {"loss": loss})
     for step, score in enumerate([0.5, 0.7, 0.7], 1):
         by_score = by_score.after(step, {"loss": 1.0 / step, "score": score})
-    assert (by_loss.best_step, by_loss.since) == (2, 2)
-    assert (by_score.best_step, by_score.best, by_score.since) == (2, 0.7, 1)
+    assert (by_loss.step, by_loss.since) == (2, 2)
+    assert (by_score.step, by_score.measured["score"], by_score.since) == (2, 0.7, 1)
