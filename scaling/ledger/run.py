@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -63,10 +63,11 @@ class Lock:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
                 try:
                     if _hold(handle, fcntl.LOCK_EX):
-                        if _names(self.path, handle):  # else it was released, and so removed, meanwhile
-                            os.ftruncate(handle, 0)
-                            os.write(handle, self._content)
-                            self._handle = handle
+                        with suppress(FileNotFoundError):  # it was released, and so removed, meanwhile
+                            if os.path.samestat(self.path.stat(), os.fstat(handle)):
+                                os.ftruncate(handle, 0)
+                                os.write(handle, self._content)
+                                self._handle = handle
                     elif not _hold(handle, fcntl.LOCK_SH):  # else someone is looking at it
                         return False
                 finally:
@@ -120,13 +121,6 @@ def _hold(handle: int, kind: int) -> bool:
     return True
 
 
-def _names(path: Path, handle: int) -> bool:
-    """Whether an open file is still the one of that name."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(handle))
-    return False
-
-
 @dataclass(frozen=True)
 class Record:
     """An attempt as others see it: its number, the entry of its start, and that of its end where there is one.
@@ -151,11 +145,11 @@ def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
     for entry in life:
         number = entry.get("attempt", 0)
         if entry["kind"] == "retry":
-            attempts = {n: Record(n, each.start, each.end, True) for n, each in attempts.items()}
+            attempts = {n: replace(each, forgiven=True) for n, each in attempts.items()}
         elif entry["kind"] == "start":
             attempts[number] = Record(number, entry)
         elif number in attempts:
-            attempts[number] = Record(number, attempts[number].start, entry)
+            attempts[number] = replace(attempts[number], end=entry)
     return list(attempts.values())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.document import Damaged, Log, differences, disk, entries, publish, read, read_valid, seal, text
@@ -81,9 +81,8 @@ class Ledger:
     def open(cls, root: str | Path) -> Ledger:
         """The ledger at `root`, which must be there."""
         with disk("cannot be read"):
-            if not is_ledger(Path(root)):
-                fix = "it is made by the first run; or give its folder"
-                raise ScalingError("there is no ledger here", fix=fix, file=root)
+            fix = "it is made by the first run; or give its folder"
+            refuse(not is_ledger(Path(root)), "there is no ledger here", fix, file=root)
         return cls(root)
 
     @classmethod
@@ -104,11 +103,9 @@ class Ledger:
             with disk("cannot enter a run"):
                 atomic.write(file, seal({"run": name, "entered": now(), "spec": spec}))
         elif identity(entered) != identity(spec):
-            raise ScalingError(
-                f"run {name} was entered with another spec: {_first_difference(entered, spec)}",
-                fix="its spec.json was changed by hand, or keys were renamed; use another folder for new runs",
-                file=file,
-            )
+            what = f"run {name} was entered with another spec: {_first_difference(entered, spec)}"
+            fix = "its spec.json was changed by hand, or keys were renamed; use another folder for new runs"
+            raise ScalingError(what, fix=fix, file=file)
         return name
 
     def runs(self) -> list[str]:
@@ -120,16 +117,14 @@ class Ledger:
         """The one run whose id begins so."""
         runs = self.runs()
         matches = [name for name in runs if name.startswith(beginning)]
-        if len(matches) == 1:
-            return matches[0]
-        if matches and beginning:
-            some = ", ".join(matches[:4])
-            raise ScalingError(f"{len(matches)} runs begin so: {some}, …", value=beginning, key="run")
-        raise ScalingError("there is no such run", fix=nearest(beginning, runs), value=beginning, key="run")
+        several = f"{len(matches)} runs begin so: {', '.join(matches[:4])}, …"
+        refuse(len(matches) > 1 and beginning, several, value=beginning, key="run")
+        if len(matches) != 1:
+            raise ScalingError("there is no such run", fix=nearest(beginning, runs), value=beginning, key="run")
+        return matches[0]
 
     def folder(self, run: str) -> Path:
-        if not RUN_ID.fullmatch(run):
-            raise ScalingError("a run is named by 16 hexadecimal digits", key="run", value=run)
+        refuse(not RUN_ID.fullmatch(run), "a run is named by 16 hexadecimal digits", key="run", value=run)
         return self.root / "store" / run
 
     def spec(self, run: str) -> dict[str, Any]:
@@ -226,8 +221,8 @@ class Ledger:
         return sorted(path.parent.name for path in plans if STUDY.fullmatch(path.parent.name))
 
     def study_folder(self, study: str) -> Path:
-        if not STUDY.fullmatch(study):
-            raise ScalingError("a study is named by letters, digits, '.', '_' and '-'", key="study", value=study)
+        what = "a study is named by letters, digits, '.', '_' and '-'"
+        refuse(not STUDY.fullmatch(study), what, key="study", value=study)
         return self.root / "studies" / study
 
     def plan(self, study: str) -> dict[str, Any]:
@@ -242,9 +237,8 @@ class Ledger:
         if plan is None:
             raise ScalingError("there is no such study", fix=nearest(study, self.studies()), key="study", value=study)
         name = plan.get("study", {}).get("name", study)
-        if name != study:
-            fix = f"name the study's folder {name}, or put its own plan back"
-            raise ScalingError(f"the plan is of the study {name}", fix=fix, file=path, key="study", value=study)
+        fix = f"name the study's folder {name}, or put its own plan back"
+        refuse(name != study, f"the plan is of the study {name}", fix, file=path, key="study", value=study)
         return plan
 
     def plan_file(self, study: str) -> Path:
@@ -257,10 +251,8 @@ class Ledger:
         """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
         match = PLAN.fullmatch(before.name)
         after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
-        if not publish(after, plan):
-            raise ScalingError(
-                "another command extended the study at the same time", file=after, fix="run the same command again"
-            )
+        what = "another command extended the study at the same time"
+        refuse(not publish(after, plan), what, "run the same command again", file=after)
 
     def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
         """Write a study's plan once; a different one under the same name is refused with the difference.
@@ -274,11 +266,8 @@ class Ledger:
         with disk("cannot write the plan"):
             file.parent.mkdir(parents=True, exist_ok=True)
         if not publish(file, plan) and text(entered := self.plan(study)) != text(plan):
-            raise ScalingError(
-                f"the study {study} has another plan: {_first_difference(entered, plan)}",
-                fix="give the changed study another name",
-                file=file,
-            )
+            what = f"the study {study} has another plan: {_first_difference(entered, plan)}"
+            raise ScalingError(what, fix="give the changed study another name", file=file)
 
     def runs_of(self, study: str) -> list[str]:
         """The runs of a study, in the order of its plan."""
