@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.config import schema
 from scaling.config.compose import Config, load, names, of_values
 from scaling.config.strict_yaml import flow
@@ -71,19 +71,13 @@ class Pretrained:
         return _FAMILIES.get(self.model["kind"], "encoder")
 
     @property
-    def checked_tokenizer(self) -> Path:
-        """The file of its tokenizer; a run that reads no text is refused."""
-        if self.tokenizer is None:
-            what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
-            raise ScalingError(what, key="RUN", value=self.folder.name, fix=fix)
-        return self.tokenizer
-
-    @property
     def codec(self) -> Codec:
-        """The tokenizer."""
+        """The tokenizer; a run that reads no text is refused."""
         from scaling.data.codec import Codec
 
-        return Codec.load(self.checked_tokenizer)
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        refuse(self.tokenizer is None, what, fix, key="RUN", value=self.folder.name)
+        return Codec.load(cast(Path, self.tokenizer))
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -108,12 +102,9 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
         return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
     ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
     run = folder.name if folder.is_dir() else _row_of(ledger, name) if ":" in name else ledger.find(name)
-    spec, result = ledger.spec(run), ledger.result(run)
-    if result is None or result["outcome"] != "finished":
-        state = "has no result yet" if result is None else f"has {result['outcome']}"
-        raise ScalingError(
-            f"the run {state}", key="RUN", value=run, fix="train it to its end first, or name start.step"
-        )
+    spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")
+    fix = "train it to its end first, or name start.step"
+    refuse(outcome != "finished", f"the run has {outcome}", fix, key="RUN", value=run)
     return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), {"run": run})
 
 
@@ -124,17 +115,14 @@ def _row_of(ledger: Ledger, name: str) -> str:
     study, _, row = name.partition(":")
     names = ledger.studies()
     studies = [study] if study in names else [each for each in names if study and each.startswith(study)]
-    if len(studies) > 1:
-        what = f"{len(studies)} studies begin so: {listed(studies)}"
-        raise ScalingError(what, key="RUN", value=study, fix="write more of the name")
+    what = f"{len(studies)} studies begin so: {listed(studies)}"
+    refuse(len(studies) > 1, what, "write more of the name", key="RUN", value=study)
     study = studies[0] if studies else study
     planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
     meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
-    if not meant:
-        raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
-    if len(meant) > 1:
-        what = f"{len(meant)} runs of the study {study} are meant: {listed([*map(repr, meant)])}"
-        raise ScalingError(what, key="RUN", value=row, fix="name one of them")
+    refuse(not meant, f"the study {study} has no such run", nearest(row, planned), key="RUN", value=row)
+    what = f"{len(meant)} runs of the study {study} are meant: {listed([*map(repr, meant)])}"
+    refuse(len(meant) > 1, what, "name one of them", key="RUN", value=row)
     return planned[meant[0]]
 
 
@@ -154,9 +142,7 @@ def compose(
     """The config that finetunes a run, or what a word names, on a task; its remarks have what was filled in, as words
     of the command line. `words` are overrides, which come last.
     """
-    if "=" in task:
-        fix = "name one of `scaling tasks` before overrides"
-        raise ScalingError("no task is named", key="TASK", value=task, fix=fix)
+    refuse("=" in task, "no task is named", "name one of `scaling tasks` before overrides", key="TASK", value=task)
     if not isinstance(source, Pretrained):
         source = pretrained(source, runs)
     line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
@@ -200,9 +186,8 @@ def named(task: str) -> str:
 
 def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
     """The goal of the task of a `data` line: its answer, labels, order and metric."""
-    if not _is_task(data):
-        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
-        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
+    fix = "name one of `scaling tasks`, or a file with data of the kind Task"
+    refuse(not _is_task(data), "it is no task", fix, key="TASK", value=task)
     line = {key: value for key, value in data.items() if key != "fingerprint"}
     if data["kind"] == "Task":
         line = {"tokenizer": {"kind": "Byte"}, **line}  # where it has none yet, that of a run comes later
@@ -279,35 +264,32 @@ def finetuned(
         task, words = None, [task, *words]
     source = pretrained(run, runs)
     own_data = source.data
-    if not _is_task(own_data):
-        fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
-        raise ScalingError("it was not trained on a task", key="RUN", value=os.fspath(run), fix=fix)
+    fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
+    refuse(not _is_task(own_data), "it was not trained on a task", fix, key="RUN", value=os.fspath(run))
     filled: dict[str, Any] = {"data": own_data if task is None else named(task)}
     if task is not None and "tokenizer" in own_data:
         filled["data.tokenizer"] = own_data["tokenizer"]
     data = _line(source, filled, words, runs)
     ours, theirs = goal(own_data), goal(data, task)
     for key, of in {"answers": lambda one: one.answer, "labels": lambda one: list(one.labels)}.items():
-        if (learned := of(ours)) != (expected := of(theirs)):
-            what = f"the run was trained for the {key} {learned}, and the task has {expected}"
-            raise ScalingError(what, key="TASK", value=task, fix="finetune a run on this task")
+        what = f"the run was trained for the {key} {of(ours)}, and the task has {of(theirs)}"
+        refuse(of(ours) != of(theirs), what, "finetune a run on this task", key="TASK", value=task)
     return source, data
 
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    _ = source.checked_tokenizer
+    _ = source.codec
     data = _line(source, {"data": named(task), **_tokenized(source)}, words, runs)
-    if data["kind"] != "Task":
-        fix = "name one of `scaling tasks` that is made of texts, or its file"
-        raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)
+    fix = "name one of `scaling tasks` that is made of texts, or its file"
+    refuse(data["kind"] != "Task", "it is no task of texts", fix, key="TASK", value=task)
     return data
 
 
 def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a corpus that is named, or of the one that a run was trained on."""
-    if name is None and not source.data:
-        raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
+    what = "what it was trained on is not known here"
+    refuse(name is None and not source.data, what, "name prepared data", key="CORPUS")
     return _line(source, {"data": name or source.data}, words, runs)
 
 

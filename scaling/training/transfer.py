@@ -25,12 +25,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.errors import ScalingError, from_os, nearest, refuse
 from scaling.config.compose import Config
 from scaling.data import vectors
 from scaling.data.source import Source
@@ -72,9 +72,8 @@ class Start:
             place, step = str(section.get("run")), section.get("step")
             if section.get("folder") is not None:
                 place = Path(section["folder"]).expanduser()
-                if not place.is_dir():
-                    fix = "name a folder of `scaling import`, or of transformers"
-                    raise ScalingError("there is no such folder", fix=fix)
+                fix = "name a folder of `scaling import`, or of transformers"
+                refuse(not place.is_dir(), "there is no such folder", fix)
             elif step is None:  # only of a finished run
                 place = pretrained(place, config["runs"]).folder
             saved = read(place, config["runs"], step)
@@ -89,15 +88,12 @@ class Start:
         section = config.tree.get("start") or {}
         if section.get("vectors") is None:
             return None
-        file = Path(section["vectors"]).expanduser()
-        if not file.is_file():
-            raise config.error("start.vectors", "there is no such file", "name a file of word2vec, GloVe or fastText")
-        codec = getattr(source, "codec", None)
-        if codec is None:
-            raise config.error("start.vectors", "the data have no words", "take data of texts")
-        covered = vectors.table(
-            file, tuple(codec.spellings(config["size.vocabulary"])), config["size.width"], config["seed"]
-        )
+        file, codec = Path(section["vectors"]).expanduser(), cast(Any, getattr(source, "codec", None))
+        fix = "name a file of word2vec, GloVe or fastText"
+        config.refuse(not file.is_file(), "start.vectors", "there is no such file", fix)
+        config.refuse(codec is None, "start.vectors", "the data have no words", "take data of texts")
+        spellings = tuple(codec.spellings(config["size.vocabulary"]))
+        covered = vectors.table(file, spellings, config["size.width"], config["seed"])
         towers = {"Encoder": ["encoder"], "EncoderDecoder": ["encoder", "decoder"]}
         names = towers.get(config["model.kind"], ["decoder"])
         tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
@@ -166,23 +162,18 @@ class Start:
             words = " and ".join(f"{key}={_patterns(names)}" for key, names in keys.items() if names)
             fix = f"set {words} where that is meant, or take the start's model"
             raise ScalingError(f"the weights of {self.name} do not fit the model: {what}", key="start", fix=fix)
-        if len(new) == len(_tensors(model)):
-            what = f"the run takes no tensor of {self.name}"
-            raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
+        what, place = f"the run takes no tensor of {self.name}", {"key": "start.new", "value": list(self.new)}
+        refuse(len(new) == len(_tensors(model)), what, "name only what is new", **place)
         return replace(self, drawn=frozenset(new), grown=frozenset(grown), left=frozenset(left))
 
     def check_tokenizer(self, source: Source) -> None:
         """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
         expected: str | None = getattr(source, "tokenizer", None)
-        if expected is None or self.saved.tokenizer is None:
-            return
-        start = hashlib.sha256(self.saved.tokenizer.read_bytes()).hexdigest()
-        if expected != start:
-            raise ScalingError(
-                f"the data have another tokenizer ({expected[:12]}) than {self.name} ({start[:12]})",
-                key="data.tokenizer",
-                fix=f"take {{kind: File, path: {self.saved.tokenizer}}}, or another start",
-            )
+        if expected is not None and self.saved.tokenizer is not None:
+            start = hashlib.sha256(self.saved.tokenizer.read_bytes()).hexdigest()
+            what = f"the data have another tokenizer ({expected[:12]}) than {self.name} ({start[:12]})"
+            fix = f"take {{kind: File, path: {self.saved.tokenizer}}}, or another start"
+            refuse(expected != start, what, fix, key="data.tokenizer")
 
     @torch.no_grad()
     def apply(self, model: Family) -> None:
@@ -242,19 +233,17 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
     else:
         names = _named(model, parts)
         what, fix = "it names no parameter", "write patterns, as [head.*]"
-    if not names:
-        raise ScalingError(what, key=KEY, value=parts, fix=fix)
+    refuse(not names, what, fix, key=KEY, value=parts)
     return frozenset(names)
 
 
 def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     """The last blocks of the tower that predicts, and what comes after them."""
-    count, stack = parts.get("last"), list(model.towers.values())[-1].stack
-    if set(parts) != {"last"} or not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ScalingError("expected the number of the last blocks", key=KEY, value=dict(parts), fix="write {last: 2}")
-    if count > (blocks := len(list(stack.blocks))):
-        what, fix = f"there are {blocks} blocks", f"write {{last: {blocks}}}, or fewer"
-        raise ScalingError(what, key=KEY, value=dict(parts), fix=fix)
+    count, stack = cast(Any, parts.get("last")), list(model.towers.values())[-1].stack
+    place, blocks = {"key": KEY, "value": dict(parts)}, len(list(stack.blocks))
+    is_wrong = set(parts) != {"last"} or type(count) is not int or count < 1
+    refuse(is_wrong, "expected the number of the last blocks", "write {last: 2}", **place)
+    refuse(count > blocks, f"there are {blocks} blocks", f"write {{last: {blocks}}}, or fewer", **place)
     inside, below = set(stack.parameters()), depths(model)  # type: ignore[attr-defined]
     return {spec.name for spec, one in parameters(model) if one in inside and below[spec.name] < count}
 
@@ -298,39 +287,34 @@ def depths(model: Family) -> dict[str, int]:
 
 def check_head(model: Family, objective: Any, source: Source) -> None:
     """Refuse a head that predicts other answers than the task has, or another number of classes."""
-    for key, value, what, fix in _complaints(model, objective, source):
-        raise ScalingError(what, key=key, value=value, fix=fix)
-
-
-def _complaints(model: Family, objective: Any, source: Source) -> Iterator[tuple[str, object, str, str]]:
-    """The parts that do not fit: key, value, fault and fix of each."""
-    head, kind = model.head, type(model.head).__name__
-    if model.learns_previous != getattr(objective, "previous", False):
-        learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
-        fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
-        yield "objective.kind", type(objective).__name__, learns, fix
+    head, kind = cast(Any, model.head), type(model.head).__name__
+    what = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
+    fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
+    is_other = model.learns_previous != getattr(objective, "previous", False)
+    refuse(is_other, what, fix, key="objective.kind", value=type(objective).__name__)
     if source.gives != "examples":
-        if head.answer is not None and getattr(objective, "labels", None) != head.answer:
-            what = f"the head {kind} learns from labels, and the objective makes none"
-            yield "model.head.kind", kind, what, "choose another objective or another head"
+        what = f"the head {kind} learns from labels, and the objective makes none"
+        is_other = head.answer is not None and getattr(objective, "labels", None) != head.answer
+        refuse(is_other, what, "choose another objective or another head", key="model.head.kind", value=kind)
         return
     task = source.task  # type: ignore[attr-defined]
     answer = None if objective.writes(task) else task.answer
-    if head.answer != answer:
-        what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
-        fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
-        yield "model.head.kind", kind, f"the answers of the task are {what}", fix
-    if isinstance(model, Encoder) and model.encoder.stack.shortens and answer == "options":
+    what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
+    fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
+    refuse(head.answer != answer, f"the answers of the task are {what}", fix, key="model.head.kind", value=kind)
+    if isinstance(model, Encoder) and answer == "options":
         stack = type(model.encoder.stack).__name__
         what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
-        yield "model.stack.kind", stack, what, "take UpsampledFunnel or Sequential"
+        fix = "take UpsampledFunnel or Sequential"
+        refuse(model.encoder.stack.shortens, what, fix, key="model.stack.kind", value=stack)
     out, labels = getattr(head, "out", None), getattr(task, "labels", ())
-    if answer in COUNTING and out is not None and out.out_features != len(labels):
+    if answer in COUNTING and out is not None:
         what = f"the task has {len(labels)} labels: {', '.join(labels[:8])}{', …' * (len(labels) > 8)}"
-        yield "model.head.classes", out.out_features, what, f"set it to {len(labels)}"
-    if model.family == "decoder" and task.order == "either" and answer in PAIRED and not head.added:  # type: ignore[attr-defined]
-        what = "a decoder reads these pairs in both orders, whose vectors are added"
-        yield "model.head.added", False, what, "set it to true"
+        is_other, place = out.out_features != len(labels), {"key": "model.head.classes", "value": out.out_features}
+        refuse(is_other, what, f"set it to {len(labels)}", **place)
+    is_single = model.family == "decoder" and task.order == "either" and answer in PAIRED and not head.added
+    what = "a decoder reads these pairs in both orders, whose vectors are added"
+    refuse(is_single, what, "set it to true", key="model.head.added", value=False)
 
 
 def balanced(config: Config, source: Source) -> Config:
@@ -338,13 +322,11 @@ def balanced(config: Config, source: Source) -> Config:
     head = config["model.head"]
     if not isinstance(head, Mapping) or head.get("weights") != "balanced":
         return config
-    if source.gives != "examples":
-        raise config.error("model.head.weights", "there are no labelled examples to balance", "give the weights")
-    assert isinstance(source, Examples)
-    counts = source.counts
-    if not counts.all():
-        name = source.task.labels[int(counts.argmin())]
-        raise config.error("model.head.weights", f"no training example has the label {name}", "give the weights")
+    what, fix = "there are no labelled examples to balance", "give the weights"
+    config.refuse(source.gives != "examples", "model.head.weights", what, fix)
+    counts = cast(Examples, source).counts
+    fewest = cast(Examples, source).task.labels[int(counts.argmin())]
+    config.refuse(not counts.all(), "model.head.weights", f"no training example has the label {fewest}", fix)
     weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]
     model = {**config["model"], "head": {**head, "weights": weights}}
     return replace(config, tree={**config.tree, "model": model})
