@@ -177,6 +177,11 @@ def kinds(slot: str) -> dict[str, type]:
     return {name: kind for name, kind in public.items() if getattr(kind, "slot", slot) in slots} | joined(slot)
 
 
+def family(model: Mapping[str, Any]) -> Any:
+    """The family of the model of a section, by name."""
+    return kinds("model")[model["kind"]].family  # type: ignore[attr-defined]
+
+
 def joined(slot: str) -> dict[str, Any]:
     """The classes or laws that joined a slot by `extend`."""
     return _joined.get(slot, {})

@@ -21,7 +21,7 @@ from torch import Tensor
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.config.compose import Config, load
-from scaling.config.schema import build, check, kinds, walk
+from scaling.config.schema import build, check, family, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.source import Vocabulary
@@ -68,9 +68,8 @@ def write(folder: str | Path, saved: Saved, origin: str) -> None:
     """Write one of our own folders; `origin` is where what it holds came from."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    family = kinds("model")[saved.sections["model"]["kind"]].family  # type: ignore[attr-defined]
     # The objective that the family's own config names, so that the folder can be trained on as it is.
-    tree = {**saved.sections, "objective": load(family)["objective"]}
+    tree = {**saved.sections, "objective": load(family(saved.sections["model"]))["objective"]}
     Config(tree, dict.fromkeys((key for key, _ in walk(tree)), origin)).save(folder / CONFIG)
     weights.write(folder / weights.FILE, saved.tensors)
     if saved.ids:
@@ -145,8 +144,8 @@ def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tu
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
         vocabulary = Vocabulary.of(data.open("train", store.root(runs)))
-        family = kinds("model")[spec["model"]["kind"]].family  # type: ignore[attr-defined]
-        objective = build("objective", spec["objective"], vocabulary, spec["size"]["length"], family)
+        shared = vocabulary, spec["size"]["length"], family(spec["model"])
+        objective = build("objective", spec["objective"], *shared)
         return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
     except ScalingError:
         return {}, ()

@@ -40,10 +40,7 @@ class Damaged(ValueError):
 
 def text(value: Any, style: json.JSONEncoder = _LINE) -> str:
     """Strict JSON, in one line."""
-    try:
-        return style.encode(value)
-    except ValueError:
-        return style.encode(spelled(value))
+    return style.encode(spelled(value))
 
 
 def parse(content: bytes) -> Any:

@@ -22,7 +22,7 @@ from scaling.studies.grid import Cell
 from scaling.studies.question import COMPARED, Question, compared, flat, is_counted
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
-from scaling.training.values import VARIED
+from scaling.training.schedule import VARIED
 
 if TYPE_CHECKING:  # it imports torch, which a plan that is read from the ledger does without
     from scaling.training.experiment import Experiment

@@ -29,8 +29,8 @@ from scaling.model.flops import Watch
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
 from scaling.tables.table import Row, Table
+from scaling.training.experiment import sized
 from scaling.training.parametrization import Standard, initialise
-from scaling.training.values import sized
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution, aten._convolution, aten.cudnn_convolution)

@@ -198,7 +198,9 @@ class LedgerCallback(Checkpoint):
     def _save(self, trainer: Trainer) -> None:
         self.step = step = trainer.global_step
         interval, keep = (self.experiment.config[f"train.{key}"] for key in ("checkpoint_every", "keep"))
-        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
+        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best)}
+        if (start := self.experiment.start) is not None and self.experiment.saved != self.experiment.names:
+            note["start"] = start.record  # of the weights that a checkpoint leaves out
         pinned = [step - step % interval - back * interval for back in range(keep if keep > KEEP else 0)]
         pinned += self._best_step
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:

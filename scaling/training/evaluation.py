@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError
-from scaling.config.schema import build
+from scaling.base.errors import refuse
+from scaling.config.schema import build, family
 from scaling.data.batches import Batches, evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
@@ -30,7 +30,6 @@ from scaling.interop.run import averaged, read
 from scaling.metrics import bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.finetune import Pretrained
-from scaling.training.values import family_of
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -141,10 +140,8 @@ class Evaluation:
         summed = {name: reduce(_longer, (sums[name] for sums in of_ranks if name in sums)) for name in names}
         tables = {name: table.transpose(0, -1).tolist() for name, table in summed.items()}
         plain, count = tables["loss"]
-        if not count:
-            raise ScalingError(
-                "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
-            )
+        fix = "let it hide more, or evaluate more windows"
+        refuse(not count, "the held-out batches have no target", fix, key="objective")
         measured: dict[str, Any] = {"loss": plain / count, "loss_plain": plain / count, "targets": int(count)}
         if "text" in tables and tables["text"][1]:
             measured["loss_text"] = tables["text"][0] / tables["text"][1]
@@ -162,7 +159,7 @@ class Evaluation:
         if "positions" in tables:
             measured["loss_by_position"] = [value / seen if seen else None for value, seen in tables["positions"]]
         if self.outputs is not None:
-            measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
+            measured |= self.outputs.scores()
         return measured
 
 
@@ -176,11 +173,14 @@ def _longer(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Outputs:
-    """The outputs of a model for each batch of an evaluation; each rank sees its own batches, in their order."""
+    """The outputs of a model for each batch of an evaluation, and what they predict of the task's examples. Each rank
+    sees its own batches, in their order.
+    """
 
     def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
-        self.written: bool = batches.objective.writes(batches.source.task)  # type: ignore[attr-defined]
+        self.source, self.objective = cast(Any, batches.source), cast(Any, batches.objective)
+        self.written: bool = self.objective.writes(self.source.task)
         self._own: list[Tensor] = []
 
     def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
@@ -192,11 +192,8 @@ class Outputs:
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
         """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
-        objective: Any = self.batches.objective
-        specials = objective.vocabulary.specials
-        prompts = _prompts(model, batch, specials)
-        task: Any = self.batches.source.task  # type: ignore[attr-defined]
-        steps = objective.width(task)
+        specials, task = self.objective.vocabulary.specials, self.source.task
+        prompts, steps = _prompts(model, batch, specials), self.objective.width(task)
         rows = generate(model, prompts, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
         written = batch.tokens.new_full((batch.rows, steps), NONE)
         for row, (best, *_) in zip(written, rows):
@@ -210,6 +207,67 @@ class Outputs:
             distributed.all_gather_object(of_ranks, self._own)
         for step in range(self.count):
             yield of_ranks[step % self.ranks][step // self.ranks], self.batches.batch(step)
+
+    @cached_property
+    def predictions(self) -> dict[int, Any]:
+        """The prediction of each example by its number; None of a written answer that is none."""
+        if not self.written:
+            return self.objective.predictions(self.all(), self.source)
+        special = set(self.objective.vocabulary.specials.values())
+        answers: dict[int, Any] = {}
+        for tokens, batch in self.all():
+            for row, example in zip(tokens.tolist(), cast(Tensor, batch.examples).tolist()):
+                if example >= 0:
+                    text = np.array([token for token in row if token != NONE and token not in special], np.int64)
+                    answers[example] = self.objective.parsed(self.source.decode(text), self.source, example)
+        return answers
+
+    def probabilities(self) -> dict[int, list[float]]:
+        """The probability of each label, in their order, of each example whose class or classes a head predicts."""
+        chances: dict[int, list[float]] = {}
+        if not self.written and self.source.task.answer in ("class", "classes"):
+            for logits, batch in self.all():
+                each = logits.softmax(-1) if self.source.task.answer == "class" else logits.sigmoid()
+                chances |= dict(zip(cast(Tensor, batch.examples).tolist(), each.tolist()))
+            chances.pop(-1, None)  # a spare row
+        return chances
+
+    def scores(self) -> dict[str, Any]:
+        """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over
+        the examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
+        """
+        metric, (outputs,), references, groups = self._labelled(self)
+        each = bootstrap(metric, outputs, references, groups)
+        report: dict[str, Any] = {"score": each[metric.main].value}
+        report["metrics"] = {name: value.value for name, value in each.items()}
+        report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
+        if self.written:
+            report["invalid"] = sum(value is None for value in outputs) / len(outputs)
+        return report
+
+    def compared(self, other: Outputs) -> dict[str, Any]:
+        """The score of another run on the same examples, `score_against`, and the paired `difference` to it with its
+        `interval` and `p`.
+        """
+        metric, (ours, theirs), references, groups = self._labelled(self, other)
+        result = paired_bootstrap(metric, ours, theirs, references, groups)
+        return {
+            "score_against": metric.score(theirs, references, groups)[metric.main],
+            "difference": result.difference,
+            "interval": [result.low, result.high],
+            "p": result.p,
+        }
+
+    def _labelled(self, *each: Outputs) -> tuple[Any, list[list[Any]], list[Any], list[str] | None]:
+        """The task's metric, and of the examples whose answer is known: what each predicts, the answers, and the groups
+        if they have any. Others do not count.
+        """
+        examples = self.source.examples
+        labelled = [n for n in sorted(self.predictions) if n >= 0 and examples[n].answer is not None]
+        groups = [examples[n].group for n in labelled]
+        named = None if any(group is None for group in groups) else list(map(str, groups))
+        outputs = [[one.predictions.get(n) for n in labelled] for one in each]
+        return self.source.task.metric, outputs, [examples[n].answer for n in labelled], named
 
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
@@ -229,76 +287,6 @@ def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
     return prompt(tokens, documents, prefix=lengths).to(batch.tokens.device)
 
 
-def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
-    """The prediction of each example by its number; None of a written answer that is none."""
-    objective: Any = outputs.batches.objective
-    if not outputs.written:
-        return objective.predictions(outputs.all(), source)
-    special = set(objective.vocabulary.specials.values())
-    answers: dict[int, Any] = {}
-    for tokens, batch in outputs.all():
-        assert batch.examples is not None
-        for row, example in zip(tokens.tolist(), batch.examples.tolist()):
-            if example >= 0:
-                text = np.array([token for token in row if token != NONE and token not in special], np.int64)
-                answers[example] = objective.parsed(source.decode(text), source, example)
-    return answers
-
-
-def probabilities(outputs: Outputs, source: Any) -> dict[int, list[float]]:
-    """The probability of each label, in their order, of each example whose class or classes a head predicts."""
-    if outputs.written or source.task.answer not in ("class", "classes"):
-        return {}
-    chances: dict[int, list[float]] = {}
-    for logits, batch in outputs.all():
-        assert batch.examples is not None
-        each = logits.softmax(-1) if source.task.answer == "class" else logits.sigmoid()
-        chances |= dict(zip(batch.examples.tolist(), each.tolist()))
-    chances.pop(-1, None)  # a spare row
-    return chances
-
-
-def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
-    """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over the
-    examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
-
-    Examples whose answer is not known do not count.
-    """
-    metric, labelled, references, groups = _labelled(source, predictions)
-    outputs = [predictions[index] for index in labelled]
-    each = bootstrap(metric, outputs, references, groups)
-    report: dict[str, Any] = {"score": each[metric.main].value}
-    report["metrics"] = {name: value.value for name, value in each.items()}
-    report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
-    if written:
-        report["invalid"] = sum(value is None for value in outputs) / len(outputs)
-    return report
-
-
-def compared(source: Any, predictions: Mapping[int, Any], others: Mapping[int, Any]) -> dict[str, Any]:
-    """The score of another run's predictions of the examples whose answer is known, `score_against`, and the paired
-    `difference` to it with its `interval` and `p`.
-    """
-    metric, labelled, references, groups = _labelled(source, predictions)
-    first, other = ([each.get(index) for index in labelled] for each in (predictions, others))
-    result = paired_bootstrap(metric, first, other, references, groups)
-    return {
-        "score_against": metric.score(other, references, groups)[metric.main],
-        "difference": result.difference,
-        "interval": [result.low, result.high],
-        "p": result.p,
-    }
-
-
-def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[int], list[Any], list[str] | None]:
-    """The metric of a task, the examples whose answer is known, their answers, and their groups if they have any."""
-    examples = source.examples
-    labelled = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
-    groups = [examples[index].group for index in labelled]
-    named = None if any(group is None for group in groups) else list(map(str, groups))
-    return source.task.metric, labelled, [examples[index].answer for index in labelled], named
-
-
 class Predictor:
     """A finetuned model with its own task, to predict of examples; `average` takes the mean weights of as many
     checkpoints of its run.
@@ -309,12 +297,11 @@ class Predictor:
         self.run, self.device = read(*place) if average is None else averaged(*place, average), device
         self.task, sections = build("data", finetuned.data), self.run.sections
         train, size = self.task.open("train", root(runs)), sections["size"]
-        shared = Vocabulary.of(train), size["length"], family_of(sections["model"])
+        shared = Vocabulary.of(train), size["length"], family(sections["model"])
         self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
-        if self.objective.vocabulary.size > size["vocabulary"]:
-            ids, known_ids = self.objective.vocabulary.size, size["vocabulary"]
-            what = f"the task takes {ids:,} token ids, and the model knows {known_ids:,}"
-            raise ScalingError(what, key="data.tokenizer", fix="take the tokenizer that the run was trained with")
+        ids, fix = self.objective.vocabulary.size, "take the tokenizer that the run was trained with"
+        what = f"the task takes {ids:,} token ids, and the model knows {size['vocabulary']:,}"
+        refuse(ids > size["vocabulary"], what, fix, key="data.tokenizer")
         self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
 
     @torch.no_grad()

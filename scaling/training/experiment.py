@@ -4,20 +4,26 @@ run.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
 from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError, plural
 from scaling.config import schema
-from scaling.config.compose import Config
+from scaling.config.compose import Config, document, shipped
+from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
+from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
@@ -28,12 +34,12 @@ from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
-from scaling.training import transfer, values
+from scaling.training import transfer
 from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import rank_count
-from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
+from scaling.training.schedule import BUDGET, WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.transfer import Start, reading
 
 
@@ -79,11 +85,6 @@ class Experiment:
         return self.names if self.start is None or not self.start.is_kept else self.trained | self.start.own
 
     @property
-    def start_note(self) -> dict[str, Any]:
-        """The place and the hash of the weights that a checkpoint leaves out."""
-        return {} if self.start is None or self.saved == self.names else {"start": self.start.record}
-
-    @property
     def patience(self) -> int | None:
         """Evaluations without improvement after which the run ends."""
         return self.config.tree["train"]["patience"]
@@ -102,13 +103,13 @@ class Experiment:
 
     @property
     def family(self) -> str:
-        return values.family_of(self.config["model"])
+        return schema.family(self.config["model"])
 
     @cached_property
     def name(self) -> str:
         """The name of the run in the ledger and in loggers; that of a trunk leaves out its branches' budgets."""
         name = run_name(self.config, self.cost.parameters_non_embedding)
-        budgets = tuple(f"{key.rpartition('.')[2]}=" for key in values.BUDGET)
+        budgets = tuple(f"{key.rpartition('.')[2]}=" for key in BUDGET)
         return name if self.horizon else " ".join(w for w in ("trunk", *name.split(" ")) if not w.startswith(budgets))
 
     def evaluation(self, step: int | None = None) -> tuple[Batches, int]:
@@ -120,9 +121,8 @@ class Experiment:
     def evaluated(self) -> dict[int, int]:
         """The windows of each evaluation, by its step."""
         steps = evaluation_steps(self.steps, self.points, self.evenly)
-        if not self.horizon:
-            return dict.fromkeys(steps[:-1], self.windows[False])  # the end of a trunk is no run's
-        return {step: self.windows[step == self.steps] for step in steps}
+        # The end of a trunk is no run's.
+        return {step: self.windows[step == self.steps] for step in steps if self.horizon or step < self.steps}
 
     @property
     def evenly(self) -> bool:
@@ -193,7 +193,7 @@ def assemble(config: Config) -> Experiment:
 
 
 def _assemble(config: Config) -> Experiment:
-    values.check(config)
+    _check(config)
     size = BatchSize.of(config["train.batch"])
     pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.max_steps"] is not None:
@@ -203,13 +203,13 @@ def _assemble(config: Config) -> Experiment:
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family, objective = values.family_of(config["model"]), values.objective_of(config, train)
+    family, objective = schema.family(config["model"]), _objective(config, train)
     is_joined = config["train.documents"] == "mask" and family not in getattr(objective, "separates", ())
     what = f"{type(objective).__name__} does not keep documents apart for this family"
     config.refuse(is_joined, "train.documents", what, "take join")
     if start is not None:
         start.check_tokenizer(train)
-    config = transfer.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
+    config = transfer.balanced(_with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
     if (vectors := Start.of_vectors(config, train)) is not None:
         start, covered = vectors
@@ -266,6 +266,40 @@ def _assemble(config: Config) -> Experiment:
     return _budgeted(experiment, config)
 
 
+def _check(config: Config) -> None:
+    """Refuse what no run can have, before data or weights are read."""
+    config.check()
+    _check_varied(config)
+    if (start := config.tree.get("start")) is not None:
+        sources = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
+        what = "it names no weights" if not sources else f"it names weights by {' and by '.join(sources)}"
+        config.refuse(len(sources) != 1, "start", what, "name one of start.run, start.folder and start.vectors")
+        is_step = start.get("step") is not None and sources != ["run"]
+        config.refuse(is_step, "start.step", "a file has one set of weights", "leave it out, or name start.run")
+    is_missing = "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None
+    fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
+    config.refuse(is_missing, "log.loggers", "the package tensorboard is not installed", fix)
+    threads, cores = config["train.threads"], os.cpu_count() or 1
+    too_many = threads != "auto" and threads > cores
+    config.refuse(too_many, "train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
+    is_alone = config["trainer.strategy"] != "auto" and rank_count(config) == 1
+    config.refuse(is_alone, "trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
+
+
+def _check_varied(config: Config) -> None:
+    """Refuse two lengths of a run, or none. A value that no one chose, that of defaults.yaml, there or in a config that
+    was saved whole, is no second length.
+    """
+    lengths = {"trainer.max_steps": config.tree["trainer"]["max_steps"], "train.tokens": config.tree["train"]["tokens"]}
+    is_epochs, fix = config.tree["train"]["epochs"] is not None, "set train.tokens, trainer.max_steps or train.epochs"
+    config.refuse(not is_epochs and not any(lengths.values()), "train.tokens", "a run needs a budget", fix)
+    for key, length in lengths.items() if is_epochs else ():
+        default = document(shipped() / "defaults.yaml")[key]
+        default = quantity(default) if isinstance(default, str) else default
+        chosen = length is not None and (config.origin.get(key) == COMMAND_LINE or length != default)
+        config.refuse(chosen, "train.epochs", f"{key} sets the length of training too", f"set {key} to null")
+
+
 def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
     """The model of a config without weights, and the tuning that was put into it."""
     with blank():
@@ -279,7 +313,7 @@ def counted(config: Config) -> Cost:
     """The cost of the model of a config, as a run would train it: its parts, on the vocabulary of its start."""
     with config.placing():
         start = Start.read(config)
-        config = values.sized(config, start)
+        config = sized(config, start)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
         model, tuning = _blank_model(config)
@@ -313,7 +347,7 @@ def varied(experiment: Experiment, words: Iterable[str]) -> Experiment:
 
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     """The experiment with the seed and the budget of a config."""
-    values.check_varied(config)
+    _check_varied(config)
     prepared = experiment.batches
     batches = training(prepared.source, prepared.objective, experiment.size, config.tree["seed"], prepared.documents)
     steps = _steps(config, experiment.size, experiment.row_tokens, batches)
@@ -349,7 +383,7 @@ def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     with reading(config, "objective.teacher"):
         teacher = read(objective.teacher, config["runs"])
     model, size = (teacher.sections[key] for key in ("model", "size"))
-    is_other = values.family_of(model) != family or size["length"] < config["size.length"]
+    is_other = schema.family(model) != family or size["length"] < config["size.length"]
     what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
     config.refuse(is_other, "objective.teacher", what, "take one of the student's family, and of its size.length")
     more = objective.vocabulary.size > size["vocabulary"]
@@ -376,3 +410,50 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
     while reached(bound) < needed:
         bound *= 2
     return bisect_left(range(bound + 1), needed, lo=1, key=reached)
+
+
+# The vocabulary: the ids that data and objective need, unless the config gives another number
+
+
+def _objective(config: Config, source: Source) -> Any:
+    """The objective of a config on its training data."""
+    shared = Vocabulary.of(source), config["size.length"], schema.family(config["model"])
+    return config.build("objective", *shared)
+
+
+def _with_vocabulary(config: Config, vocabulary: Vocabulary, start: Start | None = None) -> Config:
+    """The config with the ids that the data and the objective need, where it gives none, or where a shipped size has
+    fewer. A shipped size that has more keeps them, and so does the model of a start.
+    """
+    size = config["size"].get("vocabulary")
+    if size is not None and size >= vocabulary.size:
+        return config
+    fix = f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed"
+    config.refuse(_is_given(config), "size.vocabulary", f"the data and the objective use {vocabulary.size} ids", fix)
+    needed, trained = vocabulary.rounded(config["train.round_vocabulary"]).size, (start and start.vocabulary) or 0
+    ids = trained if trained >= vocabulary.size else needed
+    return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": ids}})
+
+
+def sized(config: Config, start: Start | None = None) -> Config:
+    """The config with the vocabulary that training gives it, to count a model that is not trained.
+
+    Where the data are not prepared, the number of a shipped size is taken.
+    """
+    if _is_given(config):
+        return config
+    try:
+        objective = _objective(config, config.build("data").open("train", root(config["runs"])))
+    except ScalingError as error:
+        if config["size"].get("vocabulary") is not None:
+            return config
+        raise config.place(error) from None
+    return _with_vocabulary(config, objective.vocabulary, start)
+
+
+def _is_given(config: Config) -> bool:
+    """Whether a person gave the vocabulary, on the command line or in a file; a shipped size gives none."""
+    if config["size"].get("vocabulary") is None:
+        return False
+    file = config.origin.get("size.vocabulary", "").rpartition(":")[0]
+    return not file or Path(file).resolve().parent != (shipped() / "size").resolve()

@@ -6,8 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import plural, refuse
 from scaling.config.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
+
+BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
+# Keys by which most runs of a study differ, and which cost nothing to assemble again.
+VARIED = ("seed", *BUDGET, "log.name", "log.tags")
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
 AUTO, LONGEST = 0.1, 100  # of the run's steps, at most so many, or the schedule's own `longest`
@@ -35,13 +39,10 @@ def warmup_steps(schedule: Schedule, steps: int) -> int:
 
 def check(schedule: Schedule, steps: int) -> None:
     """Refuse a warmup that does not end before the run does; a schedule that starts at its peak has none to end."""
-    if warmup_steps(schedule, steps) >= steps and schedule.factor(0, steps) < 1:
-        raise ScalingError(
-            f"the warmup does not end within the run's {plural(steps, 'step')}",
-            key="schedule.warmup",
-            value=schedule.warmup,
-            fix="take auto, a fraction of the run (10%), or more steps (trainer.max_steps or train.tokens)",
-        )
+    is_endless = warmup_steps(schedule, steps) >= steps and schedule.factor(0, steps) < 1
+    what = f"the warmup does not end within the run's {plural(steps, 'step')}"
+    fix = "take auto, a fraction of the run (10%), or more steps (trainer.max_steps or train.tokens)"
+    refuse(is_endless, what, fix, key="schedule.warmup", value=schedule.warmup)
 
 
 def identified(line: Mapping[str, Any], schedule: Schedule, steps: int) -> dict[str, Any]:

@@ -66,20 +66,19 @@ def evaluate(
     answers = [example.answer for example in source.examples if example.answer is not None]
     refuse(not answers, "the labels of this split are kept back", "take another split", key="split", value=split)
 
-    from scaling.training.evaluation import Predictor, compared, predicted, scores
+    from scaling.training.evaluation import Predictor
 
     outputs = Predictor(scored, runs, torch_device(device), average).outputs(source)
-    predictions = predicted(outputs, source)
     signature, examples = source.task.metric.signature(answers), plural(len(answers), "example")
     document = {"run": scored.folder.name, "split": split, "examples": len(answers), "invalid": None}
-    document |= scores(source, predictions, written=outputs.written)
+    document |= outputs.scores()
     document |= {"signature": signature, "average": average, "paired": None}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
     parts = [f"run {scored.folder.name}{mean}, {split} split, {examples}", _table(document)]
     parts += [] if signature is None else [signature]
     if other is not None:
-        theirs = predicted(Predictor(other, runs, torch_device(device), average).outputs(source), source)
-        one = document["paired"] = {"against": other.folder.name, **compared(source, predictions, theirs)}
+        theirs = Predictor(other, runs, torch_device(device), average).outputs(source)
+        one = document["paired"] = {"against": other.folder.name, **outputs.compared(theirs)}
         parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
         bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"
         parts.append(f"difference {one['difference']:.4f}, {bounds}")
@@ -302,13 +301,13 @@ def predict(
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix="use `scaling evaluate`")
     examples = data.unanswered(str(file))  # before torch is imported
 
-    from scaling.training.evaluation import Predictor, predicted, probabilities, shown
+    from scaling.training.evaluation import Predictor, shown
 
     predictor = Predictor(model, runs, torch_device(device))
     predictor.task.goal = replace(predictor.task.goal, decode=data.goal.decode)
     source = predictor.task.source_of(examples, root(runs))
     outputs, goal = predictor.outputs(source), source.task
-    answers, chances = predicted(outputs, source), probabilities(outputs, source)
+    answers, chances = outputs.predictions, outputs.probabilities()
     rows: list[dict[str, Any]] = []
     for index in range(len(examples)):
         row = {"index": index, "prediction": shown(answers.get(index), goal.labels, goal.answer)}
