@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from torch import Tensor, optim
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.config.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
 from scaling.model.contract import CONSTANT
 from scaling.model.parameters import Parameter, ParameterSpec
@@ -137,6 +137,5 @@ def _groups(line: Any, parameters: Sequence[Parameter], rate: Rate) -> list[dict
 
 
 def _betas(betas: list[float]) -> tuple[float, float]:
-    if len(betas) != 2:
-        raise ScalingError("expected two numbers", key="betas", value=betas, fix="write [0.9, 0.95]")
+    refuse(len(betas) != 2, "expected two numbers", "write [0.9, 0.95]", key="betas", value=betas)
     return betas[0], betas[1]

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.config.schema import PositiveFloat, PositiveInt
 from scaling.model.contract import CONSTANT, role, start
 from scaling.model.family import Family
@@ -122,10 +122,9 @@ def initialise(
     model: Family, parametrization: Parametrization, seed: int, device: torch.device | str = "cpu"
 ) -> Family:
     """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
-    if isinstance(parametrization, MuP) and not any(spec.predicts for spec, _ in parameters(model)):
-        raise ScalingError(
-            "maximal update needs a head of its own", key="model.tie", value=["head"], fix="take head out of model.tie"
-        )
+    is_tied = isinstance(parametrization, MuP) and not any(spec.predicts for spec, _ in parameters(model))
+    what, fix = "maximal update needs a head of its own", "take head out of model.tie"
+    refuse(is_tied, what, fix, key="model.tie", value=["head"])
     if any(parameter.is_meta for parameter in model.parameters()):
         _materialise(model, device)
     for module in model.modules():
