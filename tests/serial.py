@@ -5,30 +5,22 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
-from scaling.executors.scheduler import Scheduler
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan
 from scaling.studies.scheduler import Runs, Unfinished, unfinished
 
 
-@dataclass
-class Done:
-    name: str
-    end: End
+class Done(Handle):
+    def __init__(self, executor: Serial, name: str, end: End):
+        super().__init__(executor, name)
+        self.ended = self.end = end
 
     def status(self) -> Status:
-        return self.end.status
-
-    def wait(self, timeout: float | None = None) -> End:
-        return self.end
-
-    def logs(self) -> str:
-        return ""
+        return self.ended.status
 
     def cancel(self, number: int = signal.SIGTERM) -> None: ...
 
@@ -41,7 +33,7 @@ class Serial:
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> Done:
-        return Done(name, ended(name, function, arguments))
+        return Done(self, name, ended(name, function, arguments))
 
     def wait(self, timeout: float) -> None:
         time.sleep(0.01)
@@ -51,7 +43,6 @@ class Serial:
 
 def work(ledger: Ledger, plan: Plan) -> Unfinished | None:
     """Train a plan that was entered."""
-    scheduler = Scheduler(Serial())
-    runs = Runs(ledger, scheduler, Size(1), plan)
-    scheduler.work(runs)
+    runs = Runs(Serial(), ledger, Size(1), plan)
+    runs.work()
     return unfinished(ledger, plan, runs)

@@ -13,42 +13,39 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from scaling.base.signals import Stopped, leave, listening
 from scaling.base.signals import name as name_of
 from scaling.base.standard_error import keep_going
 from scaling.config import schema
-from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers
 
 
-class LocalHandle:
+class LocalHandle(Handle):
     """A job that waits for a process, or has one. `signal` is the one that its process died of or left for, else 0."""
 
+    executor: Local
+
     def __init__(self, executor: Local, name: str, call: tuple[Any, ...], resources: Resources):
-        self.executor, self.name, self.call, self.resources = executor, name, call, resources
-        self.end: End | None = None
+        super().__init__(executor, name)
+        self.call, self.resources = call, resources
         self.cancelled, self.signal = False, 0
 
     def status(self) -> Status:
         if self.end is not None:
             return self.end.status
         return "waiting" if self in self.executor.queue else "running"
-
-    def wait(self, timeout: float | None = None) -> End | None:
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        while self.end is None and (left := until - time.monotonic()) > 0:
-            self.executor.wait(min(left, 60.0))
-        return self.end
 
     def logs(self) -> str:
         return Path(self.executor.log).read_text(errors="replace") if self.executor.log else ""
@@ -74,7 +71,12 @@ class Worker:
         devices = {"CUDA_VISIBLE_DEVICES": ",".join(place)} if place else {}
         arguments = (theirs, log, {**os.environ, **devices}, schema.extensions())
         self.process = context.Process(target=serve, args=arguments, name="scaling")
-        self.process.start()
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # or the process would run the command's script again
+        try:
+            self.process.start()
+        finally:
+            sys.modules["__main__"] = main
         theirs.close()
 
     def kill(self, number: int) -> None:
@@ -95,8 +97,7 @@ class Local:
         self.queue: deque[LocalHandle] = deque()
         self.workers: list[Worker] = []
         get_context("forkserver").set_forkserver_preload(["scaling.training.run", "scaling.executors.server"])
-        with _main_named():
-            forkserver.ensure_running()  # which imports while the command goes on
+        forkserver.ensure_running()  # which imports while the command goes on
 
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
@@ -185,19 +186,6 @@ class Local:
         worker.process.join()
 
 
-@contextmanager
-def _main_named() -> Iterator[None]:
-    """Name this process's `__main__` to a fork server that starts within the block."""
-    main = sys.modules["__main__"]
-    names = {MODULE: getattr(main.__spec__, "name", None), FILE: getattr(main, "__file__", None)}
-    os.environ.update({variable: os.path.normpath(name) for variable, name in names.items() if name})
-    try:
-        yield
-    finally:
-        for variable in names:
-            os.environ.pop(variable, None)
-
-
 def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions: Sequence[str]) -> None:
     """Do the jobs that come through the pipe, until it closes: the whole life of a worker process."""
     os.setpgrp()  # the terminal's signals reach the command, which hands them on
@@ -212,23 +200,19 @@ def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions
     os.environ.update(environment)
     try:
         with listening(to_the_end=True):
+            import torch
+
             for path in extensions:
                 schema.extend(path)
-            _serve(pipe)
+            with suppress(EOFError, OSError):  # the command closes the pipe, and needs no answer any more
+                while True:
+                    name, threads, function, arguments = pipe.recv()
+                    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+                    torch.set_num_threads(threads)
+                    pipe.send(ended(name, function, arguments))
     except Stopped as stopped:
         leave(stopped.code)
     leave(0)
-
-
-def _serve(pipe: Connection) -> None:
-    import torch
-
-    with suppress(EOFError, OSError):  # the command closes the pipe, and needs no answer any more
-        while True:
-            name, threads, function, arguments = pipe.recv()
-            os.environ.update(dict.fromkeys(THREADS, str(threads)))
-            torch.set_num_threads(threads)
-            pipe.send(ended(name, function, arguments))
 
 
 def _follow() -> None:

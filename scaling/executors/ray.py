@@ -12,37 +12,32 @@ from typing import Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import take_back
 from scaling.config import schema
-from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 
-class RayHandle:
+class RayHandle(Handle):
     """A task of Ray."""
 
-    def __init__(self, name: str, ray: Any, reference: Any):
-        self.name, self.ray, self.reference = name, ray, reference
-        self.end: End | None = None
+    executor: Ray
+
+    def __init__(self, executor: Ray, name: str, reference: Any):
+        super().__init__(executor, name)
+        self.reference = reference
 
     def status(self) -> Status:
-        end = self.wait(0)
-        return "running" if end is None else end.status
-
-    def wait(self, timeout: float | None = None) -> End | None:
-        ray = self.ray
-        if self.end is None and ray.wait([self.reference], timeout=timeout)[0]:
+        ray = self.executor.ray
+        if self.end is None and ray.wait([self.reference], timeout=0)[0]:
             try:
                 self.end = ray.get(self.reference)
             except ray.exceptions.TaskCancelledError:
                 self.end = End("cancelled", reason="it was cancelled")
             except ray.exceptions.RayError as error:
                 self.end = End("died", reason=str(error).strip().partition("\n")[0])
-        return self.end
-
-    def logs(self) -> str:
-        return f"They are in {Ray.log}."
+        return "running" if self.end is None else self.end.status
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Interrupt the task, which saves its run and leaves, whatever the number of the signal."""
-        self.ray.cancel(self.reference)
+        self.executor.ray.cancel(self.reference)
 
 
 class Ray:
@@ -75,7 +70,7 @@ class Ray:
             options.setdefault("memory", int(resources.memory * 1e9))
         # The scheduler tries again what dies, and counts.
         task = self.ray.remote(_do).options(name=name, max_retries=0, **options)
-        self.handles.append(RayHandle(name, self.ray, task.remote(name, schema.extensions(), function, arguments)))
+        self.handles.append(RayHandle(self, name, task.remote(name, schema.extensions(), function, arguments)))
         return self.handles[-1]
 
     def wait(self, timeout: float) -> None:

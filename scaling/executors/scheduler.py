@@ -1,23 +1,24 @@
 """Scheduler: jobs of a study, a table or a sweep on an executor, until none is left.
 
-A source names the jobs that can start and records how each ended. A job that ends without a record, because its process
-died or its function was refused, is tried again, later each time. Jobs that keep ending so, one after another, are not
-at fault themselves: the scheduler then gives up those that are left. A full disk ends everything.
+A subclass of `Scheduler` names the jobs that can start and records how each ended. A job that ends without a record,
+because its process died or its function was refused, is tried again, later each time. Jobs that keep ending so, one
+after another, are not at fault themselves: the scheduler then gives up those that are left. A full disk ends all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.base.signals import deferred
 from scaling.base.standard_error import say
-from scaling.executors.executor import ONE_THREAD, End, Executor, Handle, Resources
+from scaling.executors import ONE_THREAD, End, Executor, Handle, Resources
 from scaling.executors.local import Local
 from scaling.executors.ray import Ray
 from scaling.executors.slurm import Slurm
@@ -32,12 +33,14 @@ ExecutorName = Literal["local", "slurm", "ray"]
 
 @dataclass(eq=False)
 class Job:
-    """A call of a function. `troubles` are the reasons of tries that ended without a record."""
+    """A call of a function, for the `subject` that a scheduler knows it by. `troubles` are the reasons of tries that
+    ended without a record.
+    """
 
-    run: str
     name: str
     call: tuple[Any, ...]
     resources: Resources = ONE_THREAD
+    subject: Any = None
     troubles: list[str] = field(default_factory=list)
     not_before: float = 0.0
 
@@ -49,77 +52,50 @@ class Job:
         self.not_before = time.monotonic() + seconds
 
 
-class Source(Protocol):
-    def ready(self) -> Iterator[Job]:
-        """The jobs that can start now, the first first; each is asked for when there is room for it."""
-        ...
-
-    def take(self, job: Job, end: End) -> bool:
-        """Take the end of a job; whether it is on record, so that the scheduler has no part in what follows."""
-        ...
-
-    def is_done(self) -> bool:
-        """Whether no job is left to start or to wait for."""
-        ...
-
-
-class All:
-    """Jobs that all have to be done: the first that fails, or whose process dies too often, is an error."""
-
-    def __init__(self, jobs: Iterable[Job], log: str):
-        self.left, self.log = list(jobs), log
-        self.count, self.done = len(self.left), 0
-
-    def ready(self) -> Iterator[Job]:
-        for job in [job for job in self.left if job.is_due]:
-            self.left.remove(job)
-            yield job
-
-    def take(self, job: Job, end: End) -> bool:
-        if end.status == "done":
-            self.done += 1
-            say(f"{job.name} is done, {self.done} of {self.count} here")
-            return True
-        if end.status == "failed":
-            raise ScalingError(end.reason or f"{job.name} failed", code=end.code)
-        if len(job.troubles) + 1 >= TRIES:
-            fix = f"see {self.log}; the same command goes on"
-            raise ScalingError(f"{job.name}: {end.reason or end.status}", fix=fix, code=end.code)
-        self.left.append(job)
-        return False
-
-    def is_done(self) -> bool:
-        return not self.left
-
-
-class Scheduler:
-    """The jobs that run, and the errors of those that failed."""
+class Scheduler(ABC):
+    """Jobs on an executor, until none is left. `running` has the handle of each, and `in_a_row` when it started."""
 
     def __init__(self, executor: Executor):
         self.executor = executor
-        self.running: dict[Job, tuple[Handle, int]] = {}  # with `in_a_row` when the job started
+        self.running: dict[Job, tuple[Handle, int]] = {}
         self.in_a_row = 0
         self.disk: str | None = None  # why the disk ends everything
 
-    def work(self, source: Source, look: Callable[[], float] = lambda: PAUSE) -> None:
-        """Do the jobs of a source. `look` is called between two waits, and returns how long the next may take."""
+    @abstractmethod
+    def ready(self) -> Iterator[Job]:
+        """The jobs that can start now, the first first; each is asked for when there is room for it."""
+
+    @abstractmethod
+    def take(self, job: Job, end: End) -> bool:
+        """Take the end of a job; whether it is on record, so that the scheduler has no part in what follows."""
+
+    @abstractmethod
+    def is_done(self) -> bool:
+        """Whether no job is left to start or to wait for."""
+
+    def look(self) -> float:
+        """What is done between two waits; the seconds that the next may take."""
+        return PAUSE
+
+    def work(self) -> None:
+        """Do the jobs."""
         while self.disk is None:
-            ready = source.ready()
+            ready = self.ready()
             while len(self.running) < self.executor.slots and (job := next(ready, None)) is not None:
                 handle = self.executor.submit(job.name, *job.call, resources=job.resources)
                 self.running[job] = handle, self.in_a_row
-            if not self.running and source.is_done():
+            if not self.running and self.is_done():
                 break
-            self.executor.wait(look())
+            self.executor.wait(self.look())
             for job, (handle, before) in list(self.running.items()):
                 if (end := handle.wait(0)) is not None:
                     del self.running[job]
-                    self._take(source, job, end, before)
+                    self._ended(job, end, before)
 
-    def _take(self, source: Source, job: Job, end: End, before: int) -> None:
+    def _ended(self, job: Job, end: End, before: int) -> None:
         if end.code == DISK:
             self.disk = end.reason or "the disk is full"
-        elif source.take(job, end):
+        elif self.take(job, end):
             self.in_a_row = 0
         else:
             job.troubles.append(end.reason or end.status)
@@ -136,10 +112,40 @@ class Scheduler:
         return self.in_a_row >= IN_A_ROW
 
 
+class All(Scheduler):
+    """Jobs that all have to be done: the first that fails, or whose process dies too often, is an error."""
+
+    def __init__(self, executor: Executor, jobs: Iterable[Job]):
+        super().__init__(executor)
+        self.left = list(jobs)
+        self.count, self.done = len(self.left), 0
+
+    def ready(self) -> Iterator[Job]:
+        for job in [job for job in self.left if job.is_due]:
+            self.left.remove(job)
+            yield job
+
+    def take(self, job: Job, end: End) -> bool:
+        if end.status == "done":
+            self.done += 1
+            say(f"{job.name} is done, {self.done} of {self.count} here")
+            return True
+        if end.status == "failed":
+            raise ScalingError(end.reason or f"{job.name} failed", code=end.code)
+        if len(job.troubles) + 1 >= TRIES:
+            fix = f"see {self.executor.log}; the same command goes on"
+            raise ScalingError(f"{job.name}: {end.reason or end.status}", fix=fix, code=end.code)
+        self.left.append(job)
+        return False
+
+    def is_done(self) -> bool:
+        return not self.left
+
+
 def finish(executor: Executor, jobs: Iterable[Job]) -> None:
     """Do jobs that all have to be done; an error where one is not."""
-    scheduler = Scheduler(executor)
-    scheduler.work(All(jobs, executor.log))
+    scheduler = All(executor, jobs)
+    scheduler.work()
     if scheduler.disk is not None:
         raise ScalingError(scheduler.disk, code=DISK)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import Stopped
 from scaling.config import schema
-from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 if TYPE_CHECKING:
     from submitit import Job
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
 SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 """Parameters that submitit names alike for every cluster; all others are sbatch's."""
-LOOK = 2.0  # seconds between looks at the state of a job
 
 
 class Pack:
@@ -49,30 +48,26 @@ class Pack:
         return DelayedSubmission(self, *arguments)
 
 
-class SlurmHandle:
+class SlurmHandle(Handle):
     """A job that waits to be packed, or the place of one in its pack."""
 
+    executor: Slurm
+
     def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...], resources: Resources):
-        self.executor, self.name, self.call, self.resources = executor, name, call, resources
+        super().__init__(executor, name)
+        self.call, self.resources = call, resources
         self.job: Job[list[End]] | None = None
         self.place = 0
-        self.end: End | None = None
 
     def status(self) -> Status:
-        end = self.wait(0)
-        return end.status if end is not None else "waiting" if self.job is None else "running"
-
-    def wait(self, timeout: float | None = None) -> End | None:
-        until = None if timeout is None else time.monotonic() + timeout
-        while self.end is None:
-            if self.job is not None and self.job.done():
-                error = self.job.exception()
-                self.end = self.job.result()[self.place] if error is None else _died(self.job, error)
-            elif until is not None and time.monotonic() >= until:
-                break
+        job = self.job
+        if self.end is None and job is not None and job.done():
+            if (error := job.exception()) is None:
+                self.end = job.result()[self.place]
             else:
-                self.executor.wait(LOOK)
-        return self.end
+                first = str(error).strip().partition("\n")[0]
+                self.end = End("died", reason=f"job {job.job_id} of SLURM ended with {job.state}: {first}")
+        return self.end.status if self.end is not None else "waiting" if job is None else "running"
 
     def logs(self) -> str:
         return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
@@ -82,11 +77,6 @@ class SlurmHandle:
         if self.job is not None and not self.job.done():
             self.job.cancel()
         self.end = self.end or End("cancelled")
-
-
-def _died(job: Job[Any], error: BaseException) -> End:
-    first = str(error).strip().partition("\n")[0]
-    return End("died", reason=f"job {job.job_id} of SLURM ended with {job.state}: {first}")
 
 
 class Slurm:

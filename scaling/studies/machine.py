@@ -17,7 +17,7 @@ import torch
 
 from scaling.base.errors import ScalingError
 from scaling.data.plan import BatchSize, Windows
-from scaling.executors.executor import Resources
+from scaling.executors import Resources
 from scaling.model.cost import Cost
 from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment

@@ -15,7 +15,7 @@ from typing import Any
 from scaling.base.errors import DISK, ScalingError, nearest
 from scaling.base.standard_error import say
 from scaling.config.compose import Config, load
-from scaling.executors.executor import End
+from scaling.executors import End, Executor
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
@@ -73,42 +73,33 @@ def train(
         size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
     folder = ledger.study_folder(name)
     with started(executor, folder, min(size.workers, left), size.gpus, workers, parameters or {}) as jobs:
-        scheduler = Scheduler(jobs)
-        runs = Runs(ledger, scheduler, size, plan, decided)
-        watch, next_look = Watch(ledger, plan), 0.0
-
-        def look() -> float:
-            nonlocal watch, next_look
-            if watch.plan is not runs.plan:
-                watch = Watch(ledger, runs.plan)
-            if (begun := time.monotonic()) >= next_look:
-                announce(watch.look())
-                next_look = time.monotonic() + max(LOOK, (time.monotonic() - begun) / SHARE)
-            return max(0.0, min(PAUSE, next_look - time.monotonic()))
-
-        scheduler.work(runs, look)
+        runs = Runs(jobs, ledger, size, plan, announce, decided)
+        runs.work()
     announce(Watch(ledger, runs.plan).look())
     return unfinished(ledger, runs.plan, runs)
 
 
-class Runs:
-    """The runs of a plan as a source of jobs; `decided` has the newest plan of an adaptive study."""
+class Runs(Scheduler):
+    """The runs of a plan as jobs; `decided` has the newest plan of an adaptive study."""
 
     def __init__(
         self,
+        executor: Executor,
         ledger: Ledger,
-        scheduler: Scheduler,
         size: Size,
         plan: Plan,
+        announce: Callable[[Progress], None] = lambda now: None,
         decided: Callable[[], Plan] | None = None,
     ):
-        self.ledger, self.scheduler, self.size, self.decided = ledger, scheduler, size, decided
+        super().__init__(executor)
+        self.ledger, self.size, self.announce, self.decided = ledger, size, announce, decided
         self.jobs: dict[str, Job] = {}
         self.failed: dict[str, int] = {}  # failures of a run when its job was submitted
+        self.next_look = 0.0
         self._take_up(plan)
 
     def _take_up(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.watch = plan, Watch(self.ledger, plan)
         self.branches: dict[str, list[Run]] = {name: [] for name in plan.trunks}
         for run in plan.runs:
             if run.trunk is not None:
@@ -126,33 +117,38 @@ class Runs:
                 self.jobs[run.run].call = call
             else:
                 name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
-                self.jobs[run.run] = Job(run.run, name, call, resources(run, self.size, plan.question.resources))
+                self.jobs[run.run] = Job(name, call, resources(run, self.size, plan.question.resources), run.run)
 
     def ready(self) -> Iterator[Job]:
         if self.decided is not None and (newest := self.decided()) is not self.plan:
             self._take_up(newest)
         self.left.sort(key=lambda run: len(self.jobs[run.run].troubles))  # what may kill its process comes last
-        running = {job.run for job in self.scheduler.running}
         for run in list(self.left):
             job = self.jobs[run.run]
-            if run.run in running or not job.is_due:
+            if job in self.running or not job.is_due:
                 continue
-            if self.has_given_up(run.run) or self._is_done(run):
+            if self.has_given_up(job) or self._is_done(run):
                 self.left.remove(run)
-            elif is_ready(self.ledger, run, self.has_given_up) and not self.ledger.is_held(run.run):
+            elif is_ready(self.ledger, run, self._is_given_up) and not self.ledger.is_held(run.run):
                 self.failed[run.run] = failures(self.ledger, run.run)
                 yield job
 
     def take(self, job: Job, end: End) -> bool:
         if end.status == "done" and not end.value:  # another command was quicker
             job.postpone(PAUSE)
-        return end.status == "done" or failures(self.ledger, job.run) > self.failed[job.run]
+        return end.status == "done" or failures(self.ledger, job.subject) > self.failed[job.subject]
 
     def is_done(self) -> bool:
         return not self.left and (self.decided is None or self.decided() is self.plan)
 
-    def has_given_up(self, run: str) -> bool:
-        return self.scheduler.has_given_up(self.jobs[run])
+    def look(self) -> float:
+        if (begun := time.monotonic()) >= self.next_look:
+            self.announce(self.watch.look())
+            self.next_look = time.monotonic() + max(LOOK, (time.monotonic() - begun) / SHARE)
+        return max(0.0, min(PAUSE, self.next_look - time.monotonic()))
+
+    def _is_given_up(self, run: str) -> bool:
+        return self.has_given_up(self.jobs[run])
 
     def _is_done(self, run: Run) -> bool:
         """Whether a run is settled, or a trunk has reached the step that the branches that are not settled need."""
@@ -230,10 +226,10 @@ def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinish
         lines.append(f"  {run.name} (run {run.run}): {reason}")
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
-    disk = None if runs is None else runs.scheduler.disk
+    disk = None if runs is None else runs.disk
     if runs is not None:
         lines += [] if disk is None else [f"  {disk}"]
-        lines.append(f"  what the runs printed is in {runs.scheduler.executor.log}")
+        lines.append(f"  what the runs printed is in {runs.executor.log}")
     if any(hopeless(ledger, run.run) for run in missing):
         lines.append("  --retry-failed tries runs again that have failed")
     return Unfinished(tuple(lines), 1 if disk is None else DISK)

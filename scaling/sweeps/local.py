@@ -19,16 +19,15 @@ import torch
 from scaling.base import atomic
 from scaling.base.errors import DISK, ScalingError
 from scaling.base.signals import PRUNE
-from scaling.executors.executor import End, Resources
+from scaling.executors import End, Executor, Resources
 from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
-from scaling.sweeps.check import experiment
+from scaling.sweeps.cells import experiment, name, point_columns, searched
 from scaling.sweeps.file import Cell, Hyperband, Metric, Sweep
-from scaling.sweeps.search import name, point_columns, searched
 from scaling.training.machine import cores
 from scaling.training.point import point
 
@@ -85,14 +84,12 @@ def run(
     slots = min(number for number in (workers or gpus or cores(), sweep.size) if number)
     folder = folder / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
     with started(executor, folder, slots, gpus, workers, parameters or {}) as jobs:
-        scheduler = Scheduler(jobs)
-        cells = Cells(sweep, words, scheduler, Resources(gpus=min(1.0, gpus / slots)), folder, announce)
-        scheduler.work(cells)
-    if scheduler.disk is not None:
-        raise ScalingError(scheduler.disk, code=DISK)
-    trials = list(cells.trials.values())
+        cells = Cells(jobs, sweep, words, Resources(gpus=min(1.0, gpus / slots)), folder, announce)
+        cells.work()
+    if cells.disk is not None:
+        raise ScalingError(cells.disk, code=DISK)
     by_run: dict[str, dict[str, Any]] = {}  # cells that are one run are one row
-    for trial in trials:
+    for trial in cells.trials:
         if (report := trial.report) is not None and report.run is not None:
             result = {"outcome": report.outcome, "loss": report.loss}
             line = row(report.run, name(trial.cell), result, point_columns(trial.cell, report.point))
@@ -100,46 +97,45 @@ def run(
     table = sorted(by_run.values(), key=lambda row: (row["name"], row["run"]))
     if table:
         write_points(table, folder / "points.csv")
-    return trials, table, folder
+    return cells.trials, table, folder
 
 
-class Cells:
-    """The cells of a sweep as a source of jobs. One whose run failed, or that another command has, is tried again."""
+class Cells(Scheduler):
+    """The cells of a sweep as jobs. One whose run failed, or that another command has, is tried again."""
 
     def __init__(
         self,
+        executor: Executor,
         sweep: Sweep,
         words: Sequence[str],
-        scheduler: Scheduler,
         resources: Resources,
         folder: Path,
         announce: Callable[[object], None],
     ):
-        self.sweep, self.words, self.scheduler = sweep, words, scheduler
-        self.resources, self.folder, self.announce = resources, folder, announce
+        super().__init__(executor)
+        self.sweep, self.words, self.resources, self.folder, self.announce = sweep, words, resources, folder, announce
         self.search = searched(sweep, folder)
-        self.trials: dict[Job, Trial] = {}
+        self.trials: list[Trial] = []
         self.again: list[Job] = []
 
     def ready(self) -> Iterator[Job]:
         for job in [job for job in self.again if job.is_due]:
             self.again.remove(job)
-            if self.scheduler.has_given_up(job):
-                self._conclude(self.trials[job], Report(None, "failed", reason=job.troubles[-1]))
+            if self.has_given_up(job):
+                self._conclude(job.subject, Report(None, "failed", reason=job.troubles[-1]))
             else:
                 yield job
-        while not self.scheduler.has_stopped and (cell := self.search.draw()) is not None:
+        while not self.has_stopped and (cell := self.search.draw()) is not None:
             label = name(cell)
             log = {"group": self.sweep.name, "name": label, "tags": [f"sweep={self.sweep.name}"]}
             named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
             words = [*self.sweep.overrides(cell), *named, *self.words]
             call = train_cell, words, self.sweep.metric, self.sweep.hyperband, self.folder / "values"
-            job = Job(label, label, call, self.resources)
-            self.trials[job] = Trial(len(self.trials), cell)
-            yield job
+            self.trials.append(Trial(len(self.trials), cell))
+            yield Job(label, call, self.resources, self.trials[-1])
 
     def take(self, job: Job, end: End) -> bool:
-        trial, report = self.trials[job], end.value
+        trial, report = job.subject, end.value
         if report is None:
             self.again.append(job)
             return False
@@ -157,7 +153,7 @@ class Cells:
     def _conclude(self, trial: Trial, report: Report) -> None:
         trial.report = report
         self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
-        done = sum(each.report is not None for each in self.trials.values())
+        done = sum(each.report is not None for each in self.trials)
         self.announce(f"{done} of {self.sweep.size}  {trial}")
 
 

@@ -26,8 +26,8 @@ from scaling.ledger.identity import RUN_ID
 from scaling.ledger.run import INTERRUPTIONS, LOG
 from scaling.studies.question import Question
 from scaling.sweeps import file
-from scaling.sweeps.search import name as named
-from scaling.sweeps.search import point_columns
+from scaling.sweeps.cells import name as named
+from scaling.sweeps.cells import point_columns
 from scaling.sweeps.wandb_client import connect, patient
 from scaling.training.point import canonical, plain
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import signals
 from scaling.base.errors import ScalingError, plural
-from scaling.executors.executor import Resources
+from scaling.executors import Resources
 from scaling.executors.local import Local, LocalHandle
 
 if TYPE_CHECKING:

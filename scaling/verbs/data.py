@@ -86,7 +86,7 @@ def data_prepare(
     folder = root(loaded["runs"])
 
     def run(jobs: Sequence[Any]) -> None:
-        from scaling.executors.executor import Resources
+        from scaling.executors import Resources
         from scaling.executors.scheduler import Job, finish, started
         from scaling.training.machine import cores  # imports torch
 
@@ -96,7 +96,7 @@ def data_prepare(
             return
         resources = Resources(threads=max(1, cores() // slots) if executor == "local" else 1)
         with started(executor, folder / "preparing", slots, 0, workers, set) as work:
-            finish(work, (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs))
+            finish(work, (Job(name, (function, *arguments), resources) for name, function, arguments in jobs))
 
     with loaded.placing():
         data = loaded.build("data")

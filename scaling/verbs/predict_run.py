@@ -38,7 +38,7 @@ def predict_run(
     A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
     """
     from scaling.laws.predict import predict_runs
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.cells import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
 

@@ -99,7 +99,7 @@ def sweep(
         key = "method" if checked.method == "bayes" else "early_terminate"
         raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
 
-    from scaling.sweeps.check import check, described
+    from scaling.sweeps.cells import check, described
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     words = ["log.wandb=disabled", *overrides] if local else where
@@ -113,8 +113,8 @@ def sweep(
         path = register(checked)
         return Sweep({**outlook, "sweep": path}, [about, f"registered as {path}; on each node: wandb agent {path}"])
     from scaling.studies.progress import announcer
+    from scaling.sweeps.cells import name as name_of
     from scaling.sweeps.local import run
-    from scaling.sweeps.search import name as name_of
 
     listener = announcer(progress)
     listener(about)

@@ -118,7 +118,7 @@ def train(
     In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
     callbacks (`outputs["loss"]` of each update) and loggers (each entry of the run's log) join the training.
     """
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.cells import resolved
 
     composed = resolved([*filter(None, (model, *overrides))], overlays)
     if any(word.startswith("study=") for word in overrides):
@@ -182,7 +182,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
 
     It is an `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
     """
-    from scaling.sweeps.check import experiment as assembled
+    from scaling.sweeps.cells import experiment as assembled
     from scaling.training.module import MODULES
 
     experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
@@ -192,7 +192,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
 def data_module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> DataModule:
     """The batches of a config, those of its evaluation included; the model sets their form."""
     from scaling.data.module import DataModule
-    from scaling.sweeps.check import experiment as assembled
+    from scaling.sweeps.cells import experiment as assembled
 
     experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)

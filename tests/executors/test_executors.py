@@ -15,8 +15,7 @@ import pytest
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.cli import main
-from scaling.executors import scheduler
-from scaling.executors.executor import End
+from scaling.executors import End, scheduler
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
@@ -33,7 +32,7 @@ def finished(*ends: End, jobs: int = 1) -> None:
     left = list(ends)
     executor: Any = SimpleNamespace(slots=1, log="the log", wait=lambda timeout: None)
     executor.submit = lambda *_, **__: SimpleNamespace(wait=lambda timeout: left.pop(0))
-    finish(executor, [Job(f"part {number}", f"part {number}", (print,)) for number in range(jobs)])
+    finish(executor, [Job(f"part {number}", (print,)) for number in range(jobs)])
 
 
 def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_error_and_code(monkeypatch) -> None:

@@ -15,7 +15,7 @@ import torch
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.executors.executor import Resources
+from scaling.executors import Resources
 from scaling.executors.local import Local
 from scaling.laws import LAWS, named
 from scaling.studies import estimate, machine

@@ -109,7 +109,7 @@ def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, ca
     assert "study other" in caplog.text
 
 
-def test_a_plan_that_grows_takes_its_trunk_further(tmp_path):
+def test_a_plan_that_grows_takes_its_trunk_further(tmp_path, monkeypatch):
     """As an adaptive study does, which decides for a longer branch of a trunk once the shorter one is done."""
     settings = {**SET, "schedule": {"kind": "WSD", "warmup": 2, "decay": 0.25}}
     ledger, whole = planned(tmp_path, set=settings, grid={"trainer.max_steps": [8, 24]})
@@ -120,7 +120,8 @@ def test_a_plan_that_grows_takes_its_trunk_further(tmp_path):
         assert len(ledger.attempts(trunk)) < 5
         return 0.0
 
-    jobs = scheduler.Scheduler(Serial())
-    jobs.work(Runs(ledger, jobs, Size(1), first, lambda: whole if ledger.result(short.run) else first), look)
+    runs = Runs(Serial(), ledger, Size(1), first, decided=lambda: whole if ledger.result(short.run) else first)
+    monkeypatch.setattr(runs, "look", look)
+    runs.work()
     assert lacking(ledger.root) == [trunk]
     assert len(ledger.attempts(trunk)) == 2

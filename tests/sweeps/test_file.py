@@ -16,10 +16,10 @@ from scipy import stats
 
 from scaling.cli import main
 from scaling.config.compose import shipped
-from scaling.sweeps import check
+from scaling.sweeps import cells
+from scaling.sweeps.cells import listed, searched
 from scaling.sweeps.distribution import KINDS, distribution
 from scaling.sweeps.file import Hyperband, hyperband, of, read
-from scaling.sweeps.search import listed, searched
 from tests.sweeps.conftest import WORDS, tree, write
 
 SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
@@ -64,28 +64,28 @@ def test_nested_parameters_are_dotted_none_is_null_and_a_long_row_is_not_written
     """W&B's agent writes Python's None, which is null where the key may be null."""
     clip = {"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}}
     sweep = read(write(tmp_path / "none.yaml", parameters=clip))
-    clips = [check.experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in listed(sweep)]
+    clips = [cells.experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in listed(sweep)]
     assert clips == [None, None, 1.0]
     nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
-    cells = list(listed(read(write(tmp_path / "nested.yaml", parameters=nested))))
-    assert cells == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
+    drawn = list(listed(read(write(tmp_path / "nested.yaml", parameters=nested))))
+    assert drawn == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
     sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
     assert [cell["seed"] for cell in listed(sweep)] == [0, 1, 2]
     assert sweep.parameters["seed"].tried()[-1] == 2**52
     assert sys.getsizeof(sweep.parameters["seed"].values) < 100
 
 
-@pytest.mark.parametrize("sample", [1, pytest.param(check.SAMPLE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sample", [1, pytest.param(cells.SAMPLE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_shipped_sweep_is_right(path, sample, monkeypatch):
     """The first cell of each, and all values of each parameter. Rows are those of the config."""
     sweep = read(path)
-    monkeypatch.setattr(check, "SAMPLE", sample)
+    monkeypatch.setattr(cells, "SAMPLE", sample)
     if sample == 1:
         monkeypatch.setattr(
-            check, "tried", lambda sweep: [("", {k: row.at(0.5) for k, row in sweep.parameters.items()})]
+            cells, "tried", lambda sweep: [("", {k: row.at(0.5) for k, row in sweep.parameters.items()})]
         )
-    outlook, _ = check.check(sweep)
+    outlook, _ = cells.check(sweep)
     assert outlook["runs"] is not None
     assert outlook["flops"] > 0
     if "row" in sweep.parameters:
