@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -16,7 +16,7 @@ from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
 from scaling.ledger.run import INTERRUPTIONS, hardware, spans
 from scaling.reports.markup import Block
-from scaling.studies.decisions import Decision, decisions
+from scaling.studies.adaptive import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record
 
@@ -26,21 +26,12 @@ if TYPE_CHECKING:
 Spec = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Record:
-    """What the ledger alone knows of a study, in words; record.json of a kept report.
+Record = Mapping[str, Any]
+"""What the ledger alone knows of a study, in words; record.json of a kept report.
 
-    `compute` is the FLOPs of the finished runs and trunks, `runs` has the state of each run, its time and its address
-    in W&B, `decisions` are those of an adaptive study.
-    """
-
-    day: str
-    compute: str
-    effort: str
-    circumstances: Mapping[str, str]
-    command: str
-    runs: Mapping[str, Mapping[str, str | None]]
-    decisions: Sequence[Decision] = ()
+`compute` is the FLOPs of the finished runs and trunks, `runs` has the state of each run, its time and its address in
+W&B, `decisions` are those of an adaptive study.
+"""
 
 
 def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
@@ -61,11 +52,11 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
     where = [result.get("circumstances", {}) for result in results.values()]
     versions = Counter(f"{name} {version}" for each in where for name, version in each.get("versions", {}).items())
     track = calibration(registered(ledger))
-    return Record(
-        day=str(min(begin for begin, _ in worked).date()) if worked else "",
-        compute=scientific(flops),
-        effort=f"FLOPs in {plural(len(results), 'run')}, {span(seconds)} of worker time",
-        circumstances={
+    return {
+        "day": str(min(begin for begin, _ in worked).date()) if worked else "",
+        "compute": scientific(flops),
+        "effort": f"FLOPs in {plural(len(results), 'run')}, {span(seconds)} of worker time",
+        "circumstances": {
             "compute": f"{scientific(flops)} FLOPs{saved}",
             "time": f"{span(seconds)} of worker time, {span(elapsed)} from first to last",
             "attempts": f"{sum(map(len, attempts.values()))}{stopped}",
@@ -74,10 +65,10 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
             **({"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}),
         },
         # That reproduces this study, as its plan has it.
-        command=shlex.join(["scaling", *(plan.command or ("report", plan.question.name))]),
-        runs={row["run"]: _run(ledger, row, results.get(row["run"])) for row in findings.rows},
-        decisions=decisions(ledger, plan.question.name),
-    )
+        "command": shlex.join(["scaling", *(plan.command or ("report", plan.question.name))]),
+        "runs": {row["run"]: _run(ledger, row, results.get(row["run"])) for row in findings.rows},
+        "decisions": decisions(ledger, plan.question.name),
+    }
 
 
 def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -35,28 +34,25 @@ STORE = PurePosixPath("../../../store")
 """From studies/NAME/report to the runs."""
 
 
-@dataclass(frozen=True)
-class Section:
-    key: str
-    title: str
-    blocks: Sequence[Block]
-
-
-def sections(findings: Findings, record: Record, store: PurePosixPath | None = STORE) -> list[Section]:
-    """The sections that have something to show. Without a `store` the runs lead to no settings."""
+def sections(
+    findings: Findings, record: Record, store: PurePosixPath | None = STORE
+) -> list[tuple[str, str, Sequence[Block]]]:
+    """The key, the title and the blocks of each section that has something to show. Without a `store` the runs lead to
+    no settings.
+    """
     document = findings.document
-    all_sections = [
-        Section("law", "The law", law(findings, document) if document else []),
-        Section("test", "The test", test(findings, document) if document and document["held_out"] else []),
-        Section("tasks", "The tasks", [block for scores in findings.tasks for block in task(findings, scores)]),
-        Section("rows", "Rows compared", rows(findings)),
-        Section("decisions", "The decisions", chosen(record.decisions)),
-        Section("runs", "The runs", [runs(findings, record, store)]),
-        Section("trust", "Reliability", trust(findings, document) if document else []),
-        Section("horizon", "Ten and a hundred times further", farther(findings, document) if document else []),
-        Section("made", "How it was made", made(findings, record)),
+    all_sections: list[tuple[str, str, Sequence[Block]]] = [
+        ("law", "The law", law(findings, document) if document else []),
+        ("test", "The test", test(findings, document) if document and document["held_out"] else []),
+        ("tasks", "The tasks", [block for scores in findings.tasks for block in task(findings, scores)]),
+        ("rows", "Rows compared", rows(findings)),
+        ("decisions", "The decisions", chosen(record["decisions"])),
+        ("runs", "The runs", [runs(findings, record, store)]),
+        ("trust", "Reliability", trust(findings, document) if document else []),
+        ("horizon", "Ten and a hundred times further", farther(findings, document) if document else []),
+        ("made", "How it was made", made(findings, record)),
     ]
-    return [section for section in all_sections if section.blocks]
+    return [section for section in all_sections if section[2]]
 
 
 def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list[str]]]:
@@ -79,7 +75,7 @@ def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list
     if entropy is not None and entropy["excess_errors"]:
         remark = "of the held-out loss above the entropy, the harder figure"
         yield "Error of the excess", signed(max(entropy["excess_errors"], key=abs)), [remark]
-    yield "Compute", record.compute, [record.effort]
+    yield "Compute", record["compute"], [record["effort"]]
 
 
 def counts(findings: Findings) -> str:
@@ -200,7 +196,7 @@ def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Tab
     """Every planned run."""
     cells = []
     for row in findings.rows:
-        run, entry = row["run"], record.runs[row["run"]]
+        run, entry = row["run"], record["runs"][row["run"]]
         loss = row["loss"] if row["status"] == "finished" else None
         expected = None if loss is None else findings.predicted_loss(row)
         cells.append(
@@ -272,9 +268,9 @@ def made(findings: Findings, record: Record) -> list[Block]:
     """The circumstances of a study's runs, the command that repeats it, and its question."""
     repeat = "This command trains what is missing and comes to the same points; with all runs done it only fits."
     return [
-        Pairs(dict(sorted(record.circumstances.items()))),
+        Pairs(dict(sorted(record["circumstances"].items()))),
         repeat,
-        Code(record.command),
+        Code(record["command"]),
         Heading("The study's question"),
         Code(study_yaml(findings)),
     ]

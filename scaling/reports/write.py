@@ -6,7 +6,6 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from hashlib import sha256
 from importlib.resources import files as resources
 from pathlib import Path, PurePosixPath
@@ -26,6 +25,7 @@ from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, not
 from scaling.studies.plan import newest
 from scaling.studies.points import rows
 from scaling.studies.question import read
+from scaling.training.wandb_settings import mode, settings, tried
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
@@ -83,7 +83,7 @@ def keep(findings: Findings, known: Record, source: Path, folder: Path) -> Path:
     pictures = (name + kind for name in findings.pictures for kind in FIGURES)
     for name in (POINTS, *([FIT] if findings.document else []), *pictures):
         shutil.copyfile(source / name, target / name)
-    atomic.write_json(target / RECORD, {**asdict(known), "points": _hash(target / POINTS)})
+    atomic.write_json(target / RECORD, {**known, "points": _hash(target / POINTS)})
     return target
 
 
@@ -95,14 +95,11 @@ def fit_again(folder: Path, announce: Announce = nothing) -> tuple[Findings, Pat
     """A kept report with its law fitted again to the points it keeps. What only the ledger knew is in record.json."""
     points, rows = folder / POINTS, None
     try:
-        stored = atomic.read_json(folder / RECORD)
-        digest = stored.pop("points")
-        facts = Record(**stored)
-        if digest == _hash(points):
+        facts = atomic.read_json(folder / RECORD)
+        if facts.pop("points") == _hash(points):
             rows = [{name: _value(name, text) for name, text in row.items()} for row in csv_rows(points.read_text())]
-            _ = [
-                (entry["state"], entry["time"], entry["address"]) for entry in (facts.runs[row["run"]] for row in rows)
-            ]
+            _ = [facts[key] for key in ("day", "compute", "effort", "circumstances", "command", "decisions")]
+            _ = [facts["runs"][row["run"]][key] for row in rows for key in ("state", "time", "address")]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fix = "keep the report of its ledger again"
         raise ScalingError(f"the record is damaged: {error}", file=folder / RECORD, fix=fix) from None
@@ -135,15 +132,15 @@ def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
     atomic.write(folder / PAGE, page(findings, known, store=None))
     answered, document = answer(findings), findings.document or {}
     test, doubts = tested(document), unreliable(document) if document else []
-    shown = [section for section in sections(findings, known, None) if section.key in ("test", "tasks")]
+    shown = [blocks for key, _, blocks in sections(findings, known, None) if key in ("test", "tasks")]
     blocks: list[Block] = [
         join("# ", f"{findings.question.name}: {answered.standing}"),
         join("**", findings.question.question, "**"),
         join(answered.sentence, f" {test}" if test else None),
         *([Items(doubts)] if doubts else []),
-        *(block for section in shown for block in section.blocks),
-        Pairs(dict(sorted(known.circumstances.items()))),
-        Code(known.command),
+        *(block for blocks in shown for block in blocks),
+        Pairs(dict(sorted(known["circumstances"].items()))),
+        Code(known["command"]),
         *figures(findings, of_law(findings)[:1], names(findings)),
         Html(
             f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS})"
@@ -170,7 +167,7 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
             "p",
             tag("span", answered.standing, class_=kind),
             tag("a", plural(len(doubts), "doubt"), href="#trust") if doubts else None,
-            *(tag("span", text) for text in (f"scaling study “{study}”", counts(findings), known.day) if text),
+            *(tag("span", text) for text in (f"scaling study “{study}”", counts(findings), known["day"]) if text),
             class_="kicker",
         ),
         tag("h1", findings.question.question),
@@ -191,8 +188,8 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
         ),
     )
     parts = (
-        tag("section", tag("h2", section.title, id=section.key), to_html(section.blocks), aria_labelledby=section.key)
-        for section in sections(findings, known, store)
+        tag("section", tag("h2", title, id=key), to_html(blocks), aria_labelledby=key)
+        for key, title, blocks in sections(findings, known, store)
     )
     fit = (", ", tag("a", FIT, href=FIT)) if findings.document else ()
     made = "Made by scaling from the ledger of this study. With this page: "
@@ -201,3 +198,57 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
     style = (resources("scaling.reports") / "page.css").read_text(encoding="utf-8")
     body = join(skip, header, tag("main", *parts, id="main", tabindex=-1), footer)
     return shell(f"{study} — scaling study", body, style)
+
+
+# The study as one run of W&B: its points as a table, its law, its figures and its page
+
+
+def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
+    """Show the findings in W&B where the study's runs are shown there; a later call shows them in the same place.
+    Whatever W&B does here takes a bounded time, and changes nothing of what was found.
+    """
+    name, config, folder = plan.question.name, plan.runs[0].experiment.config, ledger.study_folder(plan.question.name)
+    about = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
+    runs = sha256(" ".join(run.run for run in plan.runs).encode()).hexdigest()
+    shown: Any = mode(config)
+    if shown == "disabled":
+        return
+
+    def show() -> None:
+        import wandb
+
+        (folder / "wandb").mkdir(exist_ok=True)
+        run = wandb.init(
+            project=config["log.project"] or "scaling",
+            group=name,
+            name=name,
+            id=f"study-{runs[:16]}",
+            job_type="study",
+            config=about,
+            mode=shown,
+            dir=str(folder / "wandb"),
+            resume="allow" if shown == "online" else None,
+            settings=settings(),
+        )
+        run.summary.update(headline(findings))
+        table = wandb.Table(columns=list(findings.rows[0]), data=[[*row.values()] for row in findings.rows])
+        images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
+        run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
+        run.finish()
+
+    tried(show, "the report has everything")
+
+
+def headline(findings: Findings) -> dict[str, Any]:
+    """The law and its test as W&B's columns: `E`, `E/low`, `E/high`, `held_out/largest_relative_error`, …"""
+    document = findings.document
+    if document is None:
+        return {"law": None, "reason": findings.reason}
+    summary: dict[str, Any] = {"law": document["law"], **document["estimates"]}
+    for name, interval in document["intervals"].items():
+        summary |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
+    summary["not_identified"] = list(document["not_identified"])
+    tested, entropy = document["held_out"] or {}, document.get("entropy", {})
+    summary |= {f"held_out/{name}": tested.get(name) for name in ("largest_relative_error", "covered", "level")}
+    summary |= {f"entropy/{name}": value for name, value in entropy.items()}
+    return {name: value for name, value in summary.items() if value is not None}

@@ -1,4 +1,5 @@
-"""Adaptive: a study that chooses its runs, one after another, until the interval of its goal is narrow enough.
+"""Adaptive: a study that chooses its runs, one after another, until the interval of its goal is narrow enough; and the
+law of any study while its runs go on.
 
 The candidates are the runs of the study's grid, each with further seeds. With w workers a decision knows the results
 of all runs before the w - 1 that were chosen last, whichever of these are done: so it is the same however fast the
@@ -14,17 +15,32 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.printing import interval
 from scaling.config.compose import load
 from scaling.laws import Law, named
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
+from scaling.laws.intervals import LEVEL
 from scaling.laws.law import VARIANT
-from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
+from scaling.laws.next_run import (
+    Belief,
+    Choice,
+    Goal,
+    Look,
+    choose,
+    confirmed,
+    expected_path,
+    interval_of_all_looks,
+    look,
+    parse_goal,
+    width_after,
+)
 from scaling.laws.problem import PRIOR_CORRELATION
 from scaling.ledger import Ledger
+from scaling.ledger.document import Damaged, disk, publish
+from scaling.ledger.document import read as read_document
 from scaling.ledger.run import now
-from scaling.studies.decisions import Decision, decide, decisions, is_open
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
@@ -32,8 +48,44 @@ from scaling.studies.question import Question, Source, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.tasks import with_tasks
 
+DECISIONS = "decisions"  # the folder of a study's decisions, on record before anything follows from them
 SEEDS = 3
 """Of each candidate, where the study does not name its seeds: the best designs repeat few sizes and budgets."""
+
+
+Decision = Mapping[str, Any]
+
+
+def decisions(ledger: Ledger, study: str) -> list[Decision]:
+    """The recorded decisions of a study, in their order; empty where it is not adaptive."""
+    folder, recorded = ledger.study_folder(study) / DECISIONS, list[Decision]()
+    while True:
+        path = folder / f"{len(recorded) + 1:04d}.json"
+        try:
+            document = read_document(path)
+        except Damaged as damage:
+            fix = "delete it and the decisions after it; they are then made again"
+            raise ScalingError(f"the decision is damaged: {damage}", file=path, fix=fix) from None
+        if document is not None:
+            recorded.append({key: value for key, value in document.items() if key != "sha256"})
+        elif all(other.name < path.name for other in folder.glob("[0-9]*.json")):
+            return recorded
+        elif not path.exists():  # it was not written since
+            fix = "put it back, or delete the decisions after it; they are then made again"
+            raise ScalingError("the decision is missing, and later ones are here", file=path, fix=fix)
+
+
+def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
+    """Put the decision of this number on record; where another command was quicker, its decision stands."""
+    path = ledger.study_folder(study) / DECISIONS / f"{number:04d}.json"
+    with disk("cannot write a decision"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    publish(path, document)
+
+
+def is_open(made: Sequence[Decision]) -> bool:
+    """Whether further runs may be chosen."""
+    return bool(made) and "concluded" not in made[-1]
 
 
 def extended(question: Question, goal: Goal, budget: float | None, words: Sequence[str]) -> Question:
@@ -301,3 +353,56 @@ class Decider:
 def restricted(plan: Plan, names: Collection[str]) -> Plan:
     """The plan of some of its runs."""
     return replace(plan, runs=tuple(run for run in plan.runs if run.run in names))
+
+
+# The law of a study while its runs go on
+
+
+def losses_of(ledger: Ledger, plan: Plan) -> dict[str, float]:
+    """The losses of the finished runs that the law is fitted to."""
+    losses = {run.run: finished_loss(ledger, run.run) for run in plan.runs if not run.held_out}
+    return {run: loss for run, loss in losses.items() if loss is not None}
+
+
+def live_law(plan: Plan, losses: Mapping[str, float], made: Sequence[Decision] = ()) -> tuple[dict[str, Any], str]:
+    """A look at the law with the runs that have finished, by their losses, as `scaling watch --json` has it, and in a
+    line; `made` are the decisions of the study. `interval` holds at all looks together, `interval_of_one_look` had this
+    been the only one.
+    """
+    keys = ("law", "quantity", "interval", "interval_of_one_look", "reason")
+    document: dict[str, Any] = {"finished": len(losses), **dict.fromkeys(keys)}
+    runs = plural(len(losses), "run")
+    try:
+        refuse(plan.question.law is None, "the study asks for no law")
+        field = Field(plan, parse_goal(made[0]["goal"]) if made else _goal(plan))
+        rows = [place for place, run in enumerate(field.runs) if run.run in losses]
+        values = np.array([losses[field.runs[row].run] for row in rows])
+        seen = look(field.goal, field.forms, field.candidates, rows, values)
+        document["law"] = field.forms[0].name
+        refuse(seen.interval is None, f"{runs}, and the law has {len(field.forms[0].parameters)} parameters")
+    except ScalingError as error:
+        return document | {"reason": error.what}, f"no interval yet: {error.what}"
+    assert seen.interval is not None
+    # A study ends with all its runs, an adaptive one where its goal is reached.
+    end = None if made else range(len(field.runs))
+    always = interval_of_all_looks(field.goal, field.candidates, rows, seen, end)
+    one = document["interval_of_one_look"] = seen.interval.to_json()
+    document["quantity"] = field.goal.name
+    document["interval"] = None if always is None else {**always.to_json(), "level": LEVEL}
+    open_or = "open" if always is None else interval(always.to_json())
+    estimate = f"{field.goal.name} = {seen.interval.estimate:.4g} ({document['law']}, {runs})"
+    return document, f"{estimate}: 95% interval under repeated looks {open_or}; of one look {interval(one)}"
+
+
+def _goal(plan: Plan) -> Goal:
+    """What a study that names no goal is watched for: the floor of its law, or else the loss of its target."""
+    form = named(str(plan.question.law))
+    floor = next((each.name for each in form.parameters if each.linear and each.scale == "linear"), None)
+    if floor is not None:
+        return Goal(floor, floor, float("inf"))
+    place = dict(plan.question.target)
+    if not place:
+        largest = max((run.point for run in plan.runs), key=lambda point: point["C"])
+        place = {name: float(largest[name]) for name in form.inputs}
+    text = " ".join(f"{name}={value:.3g}" for name, value in place.items())
+    return Goal(f"{form.target} at {text}", form.target, float("inf"), "absolute", place)

@@ -256,10 +256,9 @@ def study(
     "loss at C=1e15 ± 0.5%") or its budget is spent.
     """
     from scaling.laws.next_run import parse_goal
-    from scaling.reports import provenance, wandb_summary, write
+    from scaling.reports import provenance, write
     from scaling.studies import estimate, identifiability, scheduler
-    from scaling.studies.adaptive import decider
-    from scaling.studies.decisions import decisions
+    from scaling.studies.adaptive import decider, decisions
     from scaling.studies.plan import enter
     from scaling.studies.progress import announcer, listener
     from scaling.studies.tasks import task_plan, with_tasks
@@ -303,7 +302,7 @@ def study(
         raise error if missing is None else _not_done(name, missing, error) from None  # too few runs are left to fit
     if missing is not None:
         announce(f"the study {name} is not done: {missing}")
-    wandb_summary.mirror(findings, page, ledger, plan)
+    write.mirror(findings, page, ledger, plan)
     return _study(findings, page, ledger, missing)
 
 
@@ -363,8 +362,7 @@ def watch(
 
     In Python it is an iterator of looks. It ends when all runs have come to their end.
     """
-    from scaling.studies.decisions import decisions, is_open
-    from scaling.studies.live import live_law, losses_of
+    from scaling.studies.adaptive import decisions, is_open, live_law, losses_of
     from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
 
@@ -377,10 +375,10 @@ def watch(
         recorded, now = decisions(ledger, study), progress.look()
         left = "" if now.left is None else f", {span(now.left)} left"
         if (finished := losses_of(ledger, plan)) != losses:
-            losses, law = finished, live_law(plan, finished, recorded)
+            losses, (law, line) = finished, live_law(plan, finished, recorded)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
-        document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
-        look = Result(document, [f"{summary(now)}{left}; {law}"])
+        document |= {"share": now.share, "seconds_left": now.left, **law}
+        look = Result(document, [f"{summary(now)}{left}; {line}"])
         if str(look) != printed:
             printed = str(look)
             yield look

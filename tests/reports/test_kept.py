@@ -18,7 +18,7 @@ from scaling.cli import main
 from scaling.laws.report import coverage, held_out
 from scaling.ledger.document import read, seal
 from scaling.reports.write import fit_again
-from scaling.studies.decisions import decide, decisions
+from scaling.studies.adaptive import decide, decisions
 from scaling.studies.plan import plan
 from scaling.studies.predictions import register
 from scaling.studies.question import read as read_question

@@ -23,13 +23,11 @@ from scaling.base.printing import tag
 from scaling.cli import main
 from scaling.laws.catalogue import LAWS
 from scaling.ledger import Ledger
-from scaling.reports import wandb_summary
 from scaling.reports.answer import answer
 from scaling.reports.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
 from scaling.reports.provenance import record
 from scaling.reports.sections import summary
-from scaling.reports.wandb_summary import headline, mirror
-from scaling.reports.write import write
+from scaling.reports.write import headline, mirror, write
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 from tests.reports.conftest import make_study
@@ -264,7 +262,7 @@ def test_the_summary_has_the_law_and_trouble_with_wandb_is_one_line(study, monke
     monkeypatch.setattr(wandb, "init", init)
     with caplog.at_level(logging.WARNING, "scaling.training.wandb_settings"):
         for mode in ("disabled", "offline"):  # disabled it calls nobody
-            monkeypatch.setattr(wandb_summary, "mode", lambda config, mode=mode: mode)
+            monkeypatch.setattr("scaling.reports.write.mode", lambda config, mode=mode: mode)
             mirror(findings, path, ledger, found)
     (line,) = caplog.records
     assert "\n" not in line.getMessage()
@@ -274,7 +272,7 @@ def test_the_summary_has_the_law_and_trouble_with_wandb_is_one_line(study, monke
 def test_offline_it_leaves_the_table_the_figures_and_the_page(study, monkeypatch):
     ledger, found, findings, path, _ = study
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setattr(wandb_summary, "mode", lambda config: "offline")
+    monkeypatch.setattr("scaling.reports.write.mode", lambda config: "offline")
     mirror(findings, path, ledger, found)
     written = list((path.parent.parent / "wandb").rglob("*"))
     assert [path for path in written if path.suffix == ".wandb"]

@@ -18,8 +18,7 @@ from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen
 from scaling.studies import adaptive, estimate
-from scaling.studies.adaptive import Decider, Field, decider
-from scaling.studies.decisions import decide, decisions
+from scaling.studies.adaptive import Decider, Field, decide, decider, decisions
 from scaling.studies.plan import entered
 
 SMALL = str(Path(__file__).parent / "small.yaml")
