@@ -58,8 +58,8 @@ def _whole(one: Run) -> Run:
 def trained(found: Plan, workers: int | None) -> dict[str, Ended]:
     """Every run by its id, trained by workers."""
     ledger = found.ledger()
-    enter(ledger, found.question.name, found)
-    train(ledger, found.question.name, found, lambda _: None, workers=workers)
+    enter(ledger, found)
+    train(ledger, found, lambda _: None, workers=workers)
     return {one.run: _ended(ledger, one.run, one.steps) for one in found.runs}
 
 

@@ -47,8 +47,8 @@ def ours(study: str, shrink: int, sizes: int, workers: int | None) -> tuple[floa
         started = time.perf_counter()
         found = planned(study, shrink, sizes, Path(folder))
         ledger = found.ledger()
-        enter(ledger, "benchmark", found)
-        train(ledger, "benchmark", found, lambda _: None, workers=workers)
+        enter(ledger, found)
+        train(ledger, found, lambda _: None, workers=workers)
         seconds = time.perf_counter() - started
         assert all(ledger.result(one.run) is not None for one in found.runs)
         return seconds, found

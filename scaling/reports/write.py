@@ -21,9 +21,8 @@ from scaling.reports.figures import figures, of_law
 from scaling.reports.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.reports.provenance import Record, record, setup, study_yaml
 from scaling.reports.sections import STORE, counts, names, sections, summary
-from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit
+from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit, rows
 from scaling.studies.plan import newest
-from scaling.studies.points import rows
 from scaling.studies.question import read
 from scaling.training.wandb_settings import mode, settings, tried
 

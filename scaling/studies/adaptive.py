@@ -283,7 +283,7 @@ class Decider:
             names |= {run.run for run in self.field.plan.runs if run.held_out}
         if self._plan is None or self._plan[0] != names:
             plan = restricted(self.field.plan, names)
-            enter(self.ledger, self.name, plan)
+            enter(self.ledger, plan)
             self._plan = frozenset(names), plan
         return self._plan[1]
 

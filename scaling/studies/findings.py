@@ -1,4 +1,4 @@
-"""Findings: finished runs as points, the law that a question asks for, its test on held-out runs, and the figures."""
+"""Findings: runs as the rows of points.csv, the law that a question asks for, its held-out test, and the figures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
-from scaling.studies.points import write_points
+from scaling.base.printing import csv_text
+from scaling.ledger import Ledger
+from scaling.studies.plan import Plan
 from scaling.studies.question import Question
+from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE, scores
 
 if TYPE_CHECKING:
     from scaling.laws.examine import Fit
@@ -21,6 +24,13 @@ if TYPE_CHECKING:
     from scaling.laws.fit import FittedLaw
     from scaling.laws.points import Points
 
+MISSING = "missing"
+DEFINITIONS = {
+    "N_definition": "without embeddings",
+    "D_definition": "tokens read, repeats counted",
+    "loss_definition": "held-out cross-entropy, nats a token",
+    "C_definition": "matrix products as they run, forward and backward",
+}
 FIGURES = (".pdf", ".png")
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
@@ -29,6 +39,48 @@ Announce = Callable[[str], None]
 
 def nothing(step: str) -> None:
     """No step is shown."""
+
+
+def row(
+    run: str,
+    name: str,
+    result: Mapping[str, Any] | None,
+    columns: Mapping[str, Any],
+    held_out: bool = False,
+    trunk: str | None = None,
+) -> dict[str, Any]:
+    """A run in points.csv; one that has not ended has a status and no loss. The losses on the domains of a mixture are
+    numbered as their proportions are.
+    """
+    losses = {} if result is None else result.get("losses", {})
+    is_beside = bool(columns.get("beside"))
+    beside = is_beside and result is not None and result["outcome"] == "finished"
+    return {
+        "run": run,
+        "name": name,
+        "status": MISSING if result is None else "beside" if beside else result["outcome"],
+        "held_out": int(held_out and not is_beside),
+        "loss": None if result is None else result["loss"],
+        "trunk": trunk or run,
+        **{f"loss_domain_{number}": losses[domain] for number, domain in enumerate(sorted(losses), 1)},
+        **columns,
+    }
+
+
+def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
+    """One row a planned run, with every definition of N and C."""
+    measured, table = scores(ledger, plan), []
+    for run in plan.runs:
+        columns = run.point if run.row is None else {"row": run.row, **run.point}
+        trunk = None if run.trunk is None else run.trunk.run
+        line = row(run.run, run.name, ledger.result(run.run), columns, run.held_out, trunk)
+        table.append(line | measured[run.run])
+    return table
+
+
+def write_points(table: list[dict[str, Any]], path: Path) -> None:
+    """The table as CSV: the same bytes for the same runs."""
+    atomic.write(path, csv_text(table))
 
 
 @dataclass(frozen=True)
@@ -134,12 +186,12 @@ def find(
     for task in map(name_of, question.tasks):
         announce(f"fit the score of {task}")
         try:
-            scores, picture = _of_task(question, question.law, points, task)
+            of_task, picture = _of_task(question, question.law, points, task)
         except ScalingError as error:
             tasks.append(TaskFindings(task, reason=_reason(error)))
             continue
-        tasks.append(scores)
-        pictures[str(scores.picture)] = picture
+        tasks.append(of_task)
+        pictures[str(of_task.picture)] = picture
     document = {**fit.document, **({"tasks": [entry.to_json() for entry in tasks]} if tasks else {})}
     if question.tune and isinstance(fit.law, FittedLaw):
         document["tuned"] = tuned(fit.law, table)
@@ -188,8 +240,6 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
 
 def _scored(points: Points, task: str) -> Points:
     """The points with a task's score as `accuracy`, beside its examples and chance level where these are known."""
-    from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE
-
     columns = {"accuracy": SCORE, "examples": EXAMPLES, "chance": CHANCE}
     for name, part in columns.items():
         values = points.columns.get(task + part)

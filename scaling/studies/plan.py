@@ -360,12 +360,12 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
 # The plan in the ledger
 
 
-def enter(ledger: Ledger, name: str, plan: Plan) -> list[str]:
-    """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of that name.
+def enter(ledger: Ledger, plan: Plan) -> list[str]:
+    """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of its name.
 
     A plan that asks another question under the same name is refused, and what differs is stated.
     """
-    document = document_of(plan)
+    name, document = plan.question.name, document_of(plan)
     earlier, added = None, []
     if name in ledger.studies():
         path = ledger.plan_file(name)
@@ -463,7 +463,7 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
     """The words of new runs that no extension has, each with the names of its runs."""
 
     def counted(run: Line) -> dict[str, str]:
-        pairs = (word.partition("=") for word in run["overrides"] if word not in COMPARED)
+        pairs = (word.partition("=") for word in run["overrides"] if word != COMPARED)
         return {key: value for key, _, value in pairs if is_counted(key)}
 
     words = [counted(run) for run in planned]

@@ -58,8 +58,7 @@ LONGEST_NAME = 100
 BUDGETS = ("train.tokens", "trainer.max_steps", "train.epochs")
 PLAIN = (str, int, float)
 """What most keys hold: to ask of these whether they are mappings takes as long as all else that is done with them."""
-COMPARED = ("evaluate.windows=whole_at_end", "evaluate.windows=null")
-"""Words that a plan adds to its runs, by which they are the same run: the first today, the second until 2026-11-24."""
+COMPARED = "evaluate.windows=whole_at_end"  # the word that a plan adds to its runs
 
 OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
 """Where a study has keys of its runs: the scale, the part, and the key, which in an axis is followed by a number."""
@@ -144,7 +143,7 @@ def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[st
     if any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words):
         return words
     default = default or load(base, words)["evaluate.windows"]
-    return (COMPARED[0], *words) if default == "auto" else words
+    return (COMPARED, *words) if default == "auto" else words
 
 
 def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Question:

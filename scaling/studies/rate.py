@@ -108,8 +108,8 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
     """b and a; with one size the rate is one for all."""
+    from scaling.studies.findings import MISSING, rows
     from scaling.studies.plan import entered
-    from scaling.studies.points import MISSING, rows
 
     place: dict[str, Any] = {"key": "rate.study", "value": study}
     try:

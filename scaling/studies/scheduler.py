@@ -45,7 +45,6 @@ class Unfinished:
 
 def train(
     ledger: Ledger,
-    name: str,
     plan: Plan,
     announce: Callable[[Progress], None],
     *,
@@ -55,7 +54,7 @@ def train(
     retry_failed: bool = False,
     decided: Callable[[], Plan] | None = None,
 ) -> Unfinished | None:
-    """Train what is not done of the study that was entered under `name`; `announce` receives its progress.
+    """Train what is not done of a study that was entered; `announce` receives its progress.
 
     What is left undone at the end, None where every run has a result. `retry_failed`: runs that failed too often are
     tried again. `decided` is asked, as runs come to their end, for the plan as it is then: that of an adaptive study.
@@ -71,7 +70,7 @@ def train(
     size = sized(plan, workers)
     if not size.gpus:  # a GPU computes what its workers' threads do not; on a CPU they suit the largest run
         size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
-    folder = ledger.study_folder(name)
+    folder = ledger.study_folder(plan.question.name)
     with started(executor, folder, min(size.workers, left), size.gpus, workers, parameters or {}) as jobs:
         runs = Runs(jobs, ledger, size, plan, announce, decided)
         runs.work()
@@ -193,9 +192,10 @@ def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
             say(f"trunk {trunk}: {error}")  # its record has the traceback
 
 
-def detach(ledger: Ledger, name: str, plan: Plan, workers: int, parameters: Mapping[str, Any]) -> int:
+def detach(ledger: Ledger, plan: Plan, workers: int, parameters: Mapping[str, Any]) -> int:
     """Submit all that is not done of a study to SLURM, for no scheduler to wait for; the number of runs."""
     runs = [run for run in plan.runs if not settled(ledger, run.run)]
+    name = plan.question.name
     executor = Slurm(workers, ledger.study_folder(name) / "slurm", parameters)
     size, root = sized(plan), str(ledger.root.resolve())
     for run in sorted(runs, key=lambda run: -run.flops):

@@ -24,7 +24,7 @@ from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
-from scaling.studies.points import row, write_points
+from scaling.studies.findings import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.cells import experiment, name, point_columns, searched
 from scaling.sweeps.file import Cell, Hyperband, Metric, Sweep

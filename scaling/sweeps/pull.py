@@ -365,8 +365,8 @@ def _write_points(
     ledger: Ledger, found: Mapping[str, Attempts], sweeps: Mapping[str | None, file.Sweep], plan: Plan | None, name: str
 ) -> Path:
     """points.csv: a row a run, as a study or a sweep writes it."""
+    from scaling.studies.findings import row, rows, write_points
     from scaling.studies.plan import enter  # takes seconds to import, and mistakes come first
-    from scaling.studies.points import row, rows, write_points
 
     if plan is None:
         table = []
@@ -375,7 +375,7 @@ def _write_points(
             table.append(row(run, label, ledger.result(run), point_columns(cell, attempts[0].point)))
         table.sort(key=lambda row: (row["name"], row["run"]))  # in whatever order the server has them
     else:
-        enter(ledger, plan.question.name, plan)
+        enter(ledger, plan)
         table = rows(ledger, plan)
     if not table:
         raise ScalingError("none of its runs are ours", key="PROJECT", value=name)

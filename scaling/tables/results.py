@@ -137,7 +137,7 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns:
             words = by_key(run["overrides"])
             if not {"row", "seed"} <= words.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
-            settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word not in COMPARED))
+            settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word != COMPARED))
             if planned.setdefault((words["row"][1], words["seed"][1]), run)["run"] != run["run"]:
                 settings.add(("a row that has changed since",))
     if len(settings) > 1:

@@ -130,10 +130,10 @@ def trained(
 
     def work(entered: Plan, runs: str) -> Unfinished | None:
         name = entered.question.name
-        enter(ledger, name, entered)
+        enter(ledger, entered)
         if progress:
             say(f"study {name}: {runs} in {ledger.root}")
-        return train(ledger, name, entered, listener(progress), workers=workers, retry_failed=retry_failed)
+        return train(ledger, entered, listener(progress), workers=workers, retry_failed=retry_failed)
 
     if progress:
         print_remarks(run.experiment.config for run in planned.runs)

@@ -269,7 +269,7 @@ def study(
         plan, why = estimate.choose_scale(study, at, words, workers)
         plan = with_tasks(plan, tasks)
         ledger, lacking = plan.ledger(), identifiability.shortfall(plan.question, plan.fitted) or {}
-        added = enter(ledger, plan.question.name, plan)
+        added = enter(ledger, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
         for remark in filter(None, (why, extended, lacking.get("sentence"))):
             announce(remark)
@@ -283,7 +283,7 @@ def study(
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
         choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
         choices |= {"announce": listener(progress), "retry_failed": retry_failed}
-        missing = scheduler.train(ledger, plan.question.name, plan, **choices)
+        missing = scheduler.train(ledger, plan, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -293,7 +293,7 @@ def study(
         plan = decided()
         announce(provenance.sentence(decisions(ledger, name)))
     if (finetunings := task_plan(ledger, plan)) is not None:
-        enter(ledger, finetunings.question.name, finetunings)
+        enter(ledger, finetunings)
         announce(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
         missing = trained(finetunings) or missing
     try:
@@ -412,10 +412,10 @@ def submit(
 
     plan, _ = choose_scale(study, at, list(overrides), workers)
     name, ledger = plan.question.name, plan.ledger()
-    enter(ledger, name, plan)
+    enter(ledger, plan)
     if stop:
         line = f"cancelled {plural(cancel_all(ledger.study_folder(name) / 'slurm'), 'job')} of SLURM"
     else:
-        line = f"submitted {plural(detach(ledger, name, plan, workers, set), 'run')} to SLURM"
+        line = f"submitted {plural(detach(ledger, plan, workers, set), 'run')} to SLURM"
     look = next(watch(name, runs=ledger.root, once=True))
     return replace(look, parts=[line, *look.parts])

@@ -171,7 +171,7 @@ def test_a_node_that_is_removed_changes_no_bit(tmp_path):
     assert err.count("it is tried again") == 1, "one run was on each node"
     expected = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
     whole, removed = expected.ledger(), Ledger.open(runs)
-    enter(whole, "few", expected)
+    enter(whole, expected)
     work(whole, expected)
     for run in expected.runs:
         assert (whole.result(run.run) or {})["loss"] == (removed.result(run.run) or {})["loss"]

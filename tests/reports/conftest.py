@@ -50,7 +50,7 @@ def make_study(
     (folder / "small.yaml").write_text(text)
     found = plan(read(str(folder / "small.yaml")), [f"runs={folder / 'runs'}"])
     ledger = found.ledger()
-    enter(ledger, "small", found)
+    enter(ledger, found)
     for place, one in enumerate(found.runs):
         if (how := outcome(place)) is not None:
             _end(ledger, one, how, place)

@@ -192,7 +192,7 @@ def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):
 
     def overtake(step: str) -> None:
         if step == "write the page":
-            enter(ledger, "small", larger)
+            enter(ledger, larger)
             second.start()
             while second.is_alive() and not waits.wait(0.01):
                 pass

@@ -75,7 +75,7 @@ def test_a_slow_machine_gets_a_smaller_quickstart_and_keeps_it(tmp_path, monkeyp
         assert (found.question.name, why is None) == ("quickstart", not chosen)
         chosen.append((found.question.at, [one.run for one in found.runs]))
         if len(chosen) == 2:
-            enter(found.ledger(), "quickstart", found)
+            enter(found.ledger(), found)
     assert (chosen[0][0], chosen[1][0]) == (None, "small")
     assert chosen[2] == chosen[1]
 

@@ -25,7 +25,7 @@ def question(**changes) -> Question:
 def entered_as(folder: Path, asked: Question) -> tuple[Ledger, list[str]]:
     found = plan(asked, [f"runs={folder}"])
     ledger = found.ledger()
-    return ledger, enter(ledger, "small", found)
+    return ledger, enter(ledger, found)
 
 
 def test_a_study_is_extended_by_budgets_sizes_held_out_runs_and_grids(tmp_path):

@@ -56,7 +56,7 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
     words = ["seed=3", f"runs={tmp_path}"]
     found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
     ledger = found.ledger()
-    enter(ledger, found.question.name, found)
+    enter(ledger, found)
     again = entered(ledger, found.question.name)
     assert (again.question, again.runs, dict(again.trunks)) == (found.question, found.runs, dict(found.trunks))
     assert again.command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")
@@ -145,7 +145,7 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
     swept = replace(swept, name="rates", grid={**swept.grid, "optimizer.lr": [1e-3, 1e-2, 1e-1]})
     found = plan(swept, [f"runs={tmp_path}"])
     ledger = found.ledger()
-    enter(ledger, "rates", found)
+    enter(ledger, found)
     with pytest.raises(ScalingError, match="no finished run"):
         planned(tmp_path, f"rate: {{kind: Swept, study: rates}}\n{GRID}")
     for one in found.runs:
@@ -186,9 +186,9 @@ def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path, monkeypatch):
     fixed = "{data: {kind: Synthetic, symbols: 16, order: 2}, train.batch: 8, optimizer.lr: 4e-3, evaluate.windows: 16}"
     rest = "grid: {size.width: [8, 16], train.tokens: [1k, 2k, 4k], seed: [0, 1]}\nlaw: power_law_floor_d\n"
     untuned = planned(tmp_path, rest, fixed)
-    enter(untuned.ledger(), "asked", untuned)
+    enter(untuned.ledger(), untuned)
     found = planned(tmp_path, f"{rest}tune: true", fixed)
-    assert len(enter(found.ledger(), "asked", found)) == 24
+    assert len(enter(found.ledger(), found)) == 24
     beside = [run for run in found.runs if run.point["beside"]]
     assert len(found.runs) == 12 + 6 * 4
     assert {run.point["lr"] for run in beside} == {2e-3, 4e-3, 8e-3}
@@ -226,6 +226,6 @@ def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     words = ["size.length=16", "train.batch=2", "schedule.warmup=1", "evaluate.windows=16", "log.wandb=disabled"]
     found = plan(small, [f"runs={tmp_path}", *words])
     ledger = found.ledger()
-    enter(ledger, small.name, found)
+    enter(ledger, found)
     work(ledger, entered(ledger, small.name))
     assert [ledger.result(one.run)["outcome"] for one in found.runs] == ["finished"]

@@ -24,7 +24,7 @@ SMALL = str(Path(__file__).parent / "small.yaml")
 def small(runs: Path) -> tuple[Ledger, Plan]:
     found = plan(read(SMALL), [f"runs={runs}"])
     ledger = found.ledger()
-    enter(ledger, "small", found)
+    enter(ledger, found)
     return ledger, found
 
 
@@ -40,7 +40,7 @@ def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(tmp
         with ledger.claim(one.run) as attempt:
             attempt.finish("finished", {"loss": 1.0})
     assert watch.look() == Progress(10, 10, 1.0)
-    train(ledger, "small", found, heard.append, executor="slurm")
+    train(ledger, found, heard.append, executor="slurm")
     assert [(now.settled, now.share) for now in heard] == [(10, 1.0)]
 
 
@@ -61,7 +61,7 @@ def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
 def planned(folder: Path, **changes: object) -> tuple[Ledger, Plan]:
     found = plan(read(str(write(folder, **changes))), [f"runs={folder / 'runs'}"])
     ledger = found.ledger()
-    enter(ledger, "few", found)
+    enter(ledger, found)
     return ledger, found
 
 

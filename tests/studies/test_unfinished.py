@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from scaling.ledger import Ledger
+from scaling.studies.findings import rows
 from scaling.studies.plan import enter, plan
-from scaling.studies.points import rows
 from scaling.studies.question import read
 from tests.disk import fill
 from tests.serial import work
@@ -219,7 +219,7 @@ def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     assert (document["law"], document["points"]["used"]) == ("power_law_floor_d", 10)
     found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
     ledger = found.ledger()
-    enter(ledger, "small", found)
+    enter(ledger, found)
     work(ledger, found)
     expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
     report = runs / "studies" / "small" / "report"

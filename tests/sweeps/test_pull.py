@@ -206,7 +206,7 @@ def test_a_table_of_what_was_pulled_is_the_ledgers(client, monkeypatch, capsys):
     document |= {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in settings)}
     Path("rows.yaml").write_text(json.dumps(document))
     found = plan(question(read_table("rows.yaml")))
-    enter(found.ledger(), found.question.name, found)
+    enter(found.ledger(), found)
     work(found.ledger(), found)
     assert {run.summary["outcome"] for run in client.world.runs.values()} == {"finished"}
     assert main(["pull", "me/scaling", "--table", "rows.yaml", "--to", "pulled"]) == 0

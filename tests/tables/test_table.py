@@ -68,11 +68,11 @@ def trained(tmp_path_factory):
     name, words = written(folder), [f"runs={folder / 'runs'}"]
     planned = plan(question(read(name), words), words)
     ledger = planned.ledger()
-    enter(ledger, planned.question.name, planned)
+    enter(ledger, planned)
     work(ledger, planned)
     finetuned = finetunings(ledger, planned, read(name).downstream)
     assert finetuned is not None
-    enter(ledger, finetuned.question.name, finetuned)
+    enter(ledger, finetuned)
     work(ledger, finetuned)
     (ledger.folder(planned.runs[-1].run) / "result.json").unlink()
     return name, Ledger.open(ledger.root), finetuned
@@ -161,7 +161,7 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     runs = str(shutil.copytree(ledger.root, tmp_path / "runs"))
     words = ["trainer.max_steps=8", f"runs={runs}"]
     other = plan(question(read(name), words), words)
-    enter(Ledger.open(runs), other.question.name, other)
+    enter(Ledger.open(runs), other)
     assert main(["table", name, "--from", runs]) == 2
     assert "several settings; choose one: --study own-" in capsys.readouterr().err
     assert main(["table", name, "--from", runs, "--study", other.question.name]) == 0
@@ -243,8 +243,8 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
     written(tmp_path / "inner")  # another table, with rows of the same names
     (tmp_path / "link.yaml").symlink_to("own.yaml")
     monkeypatch.chdir(tmp_path)
-    planned = plan(asked := question(read("link.yaml"), ["runs=runs"]), ["runs=runs"])
-    enter(planned.ledger(), asked.name, planned)
+    planned = plan(question(read("link.yaml"), ["runs=runs"]), ["runs=runs"])
+    enter(planned.ledger(), planned)
     monkeypatch.chdir(tmp_path / "inner")
     for spelling in ("../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")):
         shown = scaling.table(spelling, source="../runs")
