@@ -12,16 +12,13 @@ import io
 import json
 import logging
 import random
-import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-import lm_eval
 import numpy as np
 from lightning.pytorch.utilities.seed import isolate_rng
 from lm_eval.api.instance import Instance
@@ -32,16 +29,15 @@ from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_tex
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
-from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.errors import ScalingError, under
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.sets import quiet_datasets
 from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.likelihood import Request, Scorer, batches
+from scaling.evaluation.registry import YAML, unknown
 
 SAMPLING = ("temperature", "top_k", "top_p")
-YAML = (".yaml", ".yml")
-NEAR = 12  # names of the registry, of which there are more than ten thousand, that an error lists at most
 
 
 class HarnessModel(TemplateLM):
@@ -189,12 +185,9 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _loaded(names: Sequence[str]) -> Any:
     """The tasks and groups that words name. The registry, of more than ten thousand files, is read only where one of
-    them is no file of a task, and searched before for names that it cannot have, which takes a tenth of the time.
+    them is no file of a task.
     """
-    refuse(not any(names), "no task is named", "name tasks or YAML files", key="TASK")
     files = {name: Path(name).expanduser().resolve() for name in names if name.endswith(YAML)}
-    for name, file in files.items():
-        refuse(not file.is_file(), "there is no such file", key="TASK", value=name)
     folders = list(dict.fromkeys(file.parent for file in files.values()))
     local = TaskManager(include_path=[*folders], include_defaults=False)
     groups = {local.task_index[name].yaml_path: name for name in local.all_groups}
@@ -202,32 +195,20 @@ def _loaded(names: Sequence[str]) -> Any:
     if files.keys() == set(names):
         with contextlib.suppress(KeyError):  # a group of the file has tasks of the registry
             return local.load([*named.values()])
-    # Templates have no ending.
-    registry = (path for path in (Path(lm_eval.__path__[0]) / "tasks").rglob("*") if path.suffix in ("", *YAML))
-    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in registry if file.is_file())
-    for name in names:
-        is_plain = name not in files and not set(name) & set("*?[")
-        if is_plain and not re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text):
-            raise _unknown(name, set(re.findall(r"^(?:task|group): *['\"]?([^\s'\"#]+)", text, re.MULTILINE)))
     manager, listed = TaskManager(include_path=[*folders]), list[str]()
     for name in names:
         matches = [named[name]] if name in named else manager.match_tasks([name])
         if not matches:
-            raise _unknown(name, manager.all_tasks)
+            raise unknown(name, manager.all_tasks)
         listed += matches
     return manager.load(list(dict.fromkeys(listed)))
 
 
-def _unknown(name: str, names: Collection[str]) -> ScalingError:
-    """A name that the registry does not have, with those that are near."""
-    near = get_close_matches(name, names, n=NEAR, cutoff=0.5)
-    fix = nearest(name, near) if near else "`lm_eval ls tasks` lists the names"
-    return ScalingError("the harness has no such task", key="TASK", value=name, fix=fix)
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the harness and its libraries print, and with its seeds, which some tasks need to be read."""
+    """Without what the harness and its libraries print, and with its seeds, which some tasks need when they are read.
+    The caller's are as they were afterwards.
+    """
     quiet_datasets()
     logged, unread = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
