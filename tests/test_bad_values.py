@@ -38,7 +38,7 @@ REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
 ANSWER = 12.0  # and an answer
 GROWTH = 400 << 10  # kB by which a case may raise the process's memory
 FAST = 60  # cases of the fast portion, a file's kind
-SLOW = {"runs": 1500, "studies": 800, "sweeps": 1600, "tables": 800}  # of the slow one, about a minute each
+SLOW = {"runs": 500, "studies": 250, "sweeps": 500, "tables": 250}  # of the slow one
 
 VALUES: list[Any] = [
     *(None, True, False, {}, [], [None], [[1, [2]]], {"a": 1}, {"kind": None}, {"kind": []}, {"kind": {"kind": 1}}),
