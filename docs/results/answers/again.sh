@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes this folder again, in a checkout whose root holds the corpus as english.jsonl.gz (README.md names its texts).
-# About a quarter of an hour on one idle core.
+# About half an hour on one idle core.
 set -e
 here=docs/results/answers
 runs=${1:-runs/answers}
