@@ -120,7 +120,8 @@ def _row_of(ledger: Ledger, name: str) -> str:
     study = studies[0] if studies else study
     planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
     meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
-    refuse(not meant, f"the study {study} has no such run", nearest(row, planned), key="RUN", value=row)
+    if not meant:  # a study may have thousands of names to search for near ones
+        raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
     what = f"{len(meant)} runs of the study {study} are meant: {listed([*map(repr, meant)])}"
     refuse(len(meant) > 1, what, "name one of them", key="RUN", value=row)
     return planned[meant[0]]
