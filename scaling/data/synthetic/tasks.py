@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -35,7 +36,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticTask:
+class SyntheticTask(ABC):
     """A task of `examples` training texts, and `held_out` of each other split. Who knows the rule has the score `best`
     on the validation texts. A task defines `generate`, its `labels`, and `vocabulary`, the different tokens without
     specials.
@@ -56,8 +57,8 @@ class SyntheticTask:
     labels: ClassVar[Any]
     best: ClassVar[Any] = 1.0
 
-    def generate(self, split: str) -> Drawn:
-        raise NotImplementedError
+    @abstractmethod
+    def generate(self, split: str) -> Drawn: ...
 
     def spell(self, tokens: np.ndarray) -> list[str]:
         """Each token as a person reads it."""
@@ -135,9 +136,9 @@ class _OfLength(SyntheticTask):
         symbols, labels = self.draw(hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count)))
         return Drawn(symbols.ravel(), np.arange(count + 1) * self.length, labels.ravel())
 
+    @abstractmethod
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
-        raise NotImplementedError
 
     def _symbols(self, keys: np.ndarray) -> np.ndarray:
         """[n length], each as likely."""
@@ -162,9 +163,9 @@ class _OfLanguages(_OfLength):
         keys: dict[str, Any] = {"symbols": self.symbols, "order": self.order, "exponent": self.exponent}
         return Synthetic(**keys, seed=self.seed), Synthetic(**keys, seed=self.seed + 1)
 
+    @abstractmethod
     def chances(self, symbols: np.ndarray) -> np.ndarray:
         """[n labels], the chance of each label given a text: what no model can know better."""
-        raise NotImplementedError
 
     @cached_property
     def best(self) -> float:
