@@ -46,7 +46,9 @@ else ifneq ($(ISA),)
 $(error ISA is avx512, avx2 or sse)
 endif
 
-# Python compiles what is imported, at its first import: the rest of torch never is.
+# Python compiles what is imported, at its first import: the rest of torch never is. It has to keep what it compiled:
+# where a shell forbids that (PYTHONDONTWRITEBYTECODE), every process compiles lightning anew, 11 s of CPU time.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(RUN) -m pip install --no-compile --disable-pip-version-check --constraint constraints.txt
 TEST := $(RUN) -m pytest -n 2 --dist worksteal
 

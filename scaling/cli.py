@@ -273,6 +273,6 @@ def _read(title: str, text: str, kind: Any) -> Any:
 
 
 def _help() -> str:
-    width, abouts = max(map(len, VERBS)), {verb: documented(getattr(scaling, function_name(verb)))[0] for verb in VERBS}
+    width, abouts = max(map(len, VERBS)), {verb: getattr(scaling, function_name(verb)).__doc__ for verb in VERBS}
     lines = "\n".join(f"  {verb:<{width}}  {text.splitlines()[0].rstrip('.')}" for verb, text in abouts.items())
     return f"usage: scaling VERB … (`scaling VERB --help` prints more)\n\n{lines}\n\n{HELP}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import time
@@ -11,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,6 +213,9 @@ def doctor(*, runs: str | Path = RUNS) -> Result:
 
 
 def _machine() -> Iterator[dict[str, Any]]:
+    import platform
+    from importlib import metadata
+
     installed = {}
     for package in PACKAGES:
         try:

@@ -13,9 +13,7 @@ from scaling.base.printing import byte_size, interval, span
 from scaling.base.standard_error import say
 from scaling.config.compose import print_remarks
 from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.executors.slurm import cancel_all
 from scaling.ledger import Ledger
-from scaling.reports.markup import plain
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import placed, read
 from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, verb
@@ -190,6 +188,7 @@ class Study(Result):
         from scaling.laws.horizon import sentence as next_run
         from scaling.laws.report import held_out
         from scaling.reports.answer import answer
+        from scaling.reports.markup import plain
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -406,6 +405,7 @@ def submit(
 
     The command returns without waiting for them.
     """
+    from scaling.executors.slurm import cancel_all
     from scaling.studies.estimate import choose_scale
     from scaling.studies.plan import enter
     from scaling.studies.scheduler import detach

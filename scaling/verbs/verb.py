@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 from scaling.base.errors import ScalingError
 from scaling.base.printing import columns, html_table, join, tag
 from scaling.config.schema import Range, check
-from scaling.ledger import document
 from scaling.verbs import COMMANDS, function_name
 
 if TYPE_CHECKING:
@@ -59,16 +58,16 @@ PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
     """Let a function take `key=value` among its words, and as unknown keywords; values have to be in their range."""
-    parameters = inspect.signature(function, eval_str=True).parameters
-    named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
-    command = next((each for each in VERBS if function_name(each) == function.__name__), function.__name__)
-
-    def is_override(arg: object) -> bool:
-        return "overrides" in parameters and isinstance(arg, str) and OVERRIDE.match(arg) is not None
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        parameters = inspect.signature(function, eval_str=True).parameters
+        named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+
+        def is_override(arg: object) -> bool:
+            return "overrides" in parameters and isinstance(arg, str) and OVERRIDE.match(arg) is not None
+
         options = {name: value for name, value in kwargs.items() if name in parameters or "settings" not in parameters}
         for name, value in options.items():
             parameter, is_plain = parameters.get(name), not isinstance(value, Mapping | list | tuple | None)
@@ -80,6 +79,7 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
             what, extra = f"expected {titles}, and found one more", positional[len(named)]
             raise ScalingError(what, value=extra, key="word", fix="leave it out")
         if missing := [name.upper() for name in needed[len(positional) :] if name not in options]:
+            command = next((each for each in VERBS if function_name(each) == function.__name__), function.__name__)
             titles, fix = " ".join(needed).upper(), f"see `scaling {command} --help`"
             raise ScalingError(f"expected {titles}", key=missing[0], fix=fix)
         settings = {name: value for name, value in kwargs.items() if name not in options}
@@ -150,6 +150,8 @@ class Result:
         return frame(self.document)
 
     def to_json(self) -> Any:
+        from scaling.ledger import document
+
         return document.spelled(self.document)
 
     def _parts(self) -> Iterable[str | Table]:
