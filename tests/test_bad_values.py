@@ -25,10 +25,10 @@ from typing import Any
 import pytest
 import yaml
 
+from scaling.base.numbers import Range
 from scaling.cli import main
 from scaling.config import schema
 from scaling.config.compose import FIXED, document, shipped
-from scaling.config.schema import Range
 from scaling.config.shape import SIZES
 from scaling.sweeps import file as sweep_file
 from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS

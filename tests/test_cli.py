@@ -11,10 +11,10 @@ import pytest
 import scaling
 from scaling import cli
 from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.numbers import Range
 from scaling.base.printing import byte_size, scientific, short, span
 from scaling.cli import VERBS, documented, main
 from scaling.config.compose import names
-from scaling.config.schema import Range
 from scaling.verbs import function_name
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
 

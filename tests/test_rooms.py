@@ -12,8 +12,8 @@ from scaling.config.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
 FLOORS = """
-    base kernels config executors model metrics data objectives laws ledger evaluation interop training
-    studies sweeps tables reports inside verbs __init__ cli __main__
+    base kernels metrics config executors model data objectives laws ledger evaluation interop training
+    inside studies sweeps tables reports verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {

@@ -7,10 +7,11 @@ import typing
 
 import pytest
 
+from scaling.base import numbers
 from scaling.base.errors import ScalingError
+from scaling.base.numbers import Range
 from scaling.cli import main
 from scaling.config import schema
-from scaling.config.schema import Range
 
 
 @pytest.mark.parametrize("kind", [{}, [1, 2], None, 3, True, {"kind": "AdamW"}, ""])
@@ -66,12 +67,12 @@ def test_every_number_says_its_range():
 
 
 CHECKS = {
-    schema.PositiveInt: ({7: 7, 1e3: 1000}, [0, -1, 1.5, True, "1", None, [1], math.nan, math.inf, 1e300, 10**400]),
-    schema.PositiveFloat: ({7: 7.0, 1e-300: 1e-300}, [0, -1e300, True, math.nan, math.inf, 10**400]),
-    schema.BelowOne: ({0: 0.0, 0.5: 0.5}, [1, -0.1, True, -math.inf]),
-    typing.Union[schema.NonNegativeInt, schema.Fraction]: ({1.0: 1.0, 0: 0, 5.0: 5}, [1.5, -1, "1"]),  # noqa: UP007
+    numbers.PositiveInt: ({7: 7, 1e3: 1000}, [0, -1, 1.5, True, "1", None, [1], math.nan, math.inf, 1e300, 10**400]),
+    numbers.PositiveFloat: ({7: 7.0, 1e-300: 1e-300}, [0, -1e300, True, math.nan, math.inf, 10**400]),
+    numbers.BelowOne: ({0: 0.0, 0.5: 0.5}, [1, -0.1, True, -math.inf]),
+    typing.Union[numbers.NonNegativeInt, numbers.Fraction]: ({1.0: 1.0, 0: 0, 5.0: 5}, [1.5, -1, "1"]),  # noqa: UP007
     typing.Literal["auto", 3] | None: ({"auto": "auto", None: None, 3: 3}, ["atuo", 3.5, True, {}]),
-    tuple[schema.Fraction, ...]: ({(0, 1): (0.0, 1.0)}, [[2], 0.5, "ab", [[0]]]),
+    tuple[numbers.Fraction, ...]: ({(0, 1): (0.0, 1.0)}, [[2], 0.5, "ab", [[0]]]),
 }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import BelowOne, Long, PositiveInt
+from scaling.base.numbers import BelowOne, Long, PositiveInt
 from scaling.data import rows
 from scaling.data.corpus import Python
 from scaling.data.documents import Document, Part, Snapshot

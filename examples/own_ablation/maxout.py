@@ -7,7 +7,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.config.schema import PositiveInt
+from scaling.base.numbers import PositiveInt
 from scaling.config.shape import Shape
 from scaling.model.context import Context
 

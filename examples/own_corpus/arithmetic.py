@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.config.schema import Long, PositiveInt
+from scaling.base.numbers import Long, PositiveInt
 from scaling.data.documents import Document, Part, Snapshot
 
 PART = 100_000  # documents

@@ -23,9 +23,19 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os, nearest, refuse, under
+from scaling.base.numbers import (
+    BelowOne,
+    Long,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Range,
+    Rows,
+    Seed,
+    SmallInt,
+)
 from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
-from scaling.config.schema import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed
 from scaling.config.shape import Shape
 from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
 
@@ -66,7 +76,7 @@ FIXED: dict[str, Any] = {
         "keep": PositiveInt,
     },
     "evaluate": {
-        "points": schema.SmallInt,
+        "points": SmallInt,
         "spacing": Literal["log", "even"],
         "windows": Budget | Literal["auto", "whole_at_end"],
         "precision": Precision,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
 from scaling.base.errors import ScalingError, refuse, under
-from scaling.config.schema import Range, SmallInt, check, check_keys
+from scaling.base.numbers import Range, SmallInt
+from scaling.config.schema import check, check_keys
 
 WIDEST = 1 << 20
 Width = Annotated[int, Range(least=1, most=WIDEST)]

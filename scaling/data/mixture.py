@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse, under
-from scaling.config.schema import NonNegativeFloat, Recipes, check
+from scaling.base.numbers import NonNegativeFloat
+from scaling.config.schema import Recipes, check
 from scaling.data.source import Data, Rows, Source
 from scaling.data.store import digest
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import MOST_ROWS
+from scaling.base.numbers import MOST_ROWS
 from scaling.data import hashing
 
 ROUNDS = 8  # an even number brings the halves back to their places

@@ -27,9 +27,10 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse, under
+from scaling.base.numbers import BelowOne
 from scaling.base.standard_error import progress
 from scaling.config import schema
-from scaling.config.schema import BelowOne, Recipe
+from scaling.config.schema import Recipe
 from scaling.data import store
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec

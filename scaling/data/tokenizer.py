@@ -16,7 +16,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from scaling.base.errors import refuse
-from scaling.config.schema import Long, NonNegativeInt, PositiveInt
+from scaling.base.numbers import Long, NonNegativeInt, PositiveInt
 from scaling.data.codec import Codec
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]

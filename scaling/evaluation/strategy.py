@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Seed, SmallInt
+from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Seed, SmallInt
 from scaling.data import hashing
 from scaling.evaluation.generate import Reader, Written
 

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from scaling.base.batch import Batch
 from scaling.base.errors import refuse
+from scaling.base.markup import shell
 from scaling.base.printing import Html, join, tag
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import prompt
 from scaling.model.contract import Block, Mixer
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
-from scaling.reports.markup import shell
 
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:

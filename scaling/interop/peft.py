@@ -20,7 +20,8 @@ from torch.nn.functional import pad
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import BelowOne, PositiveFloat, build, check
+from scaling.base.numbers import BelowOne, PositiveFloat
+from scaling.config.schema import build, check
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved, empty
 from scaling.interop.template import Format, Name, join, pairs, split

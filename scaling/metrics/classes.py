@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import NonNegativeInt
+from scaling.base.numbers import NonNegativeInt
 from scaling.metrics.metric import Groups, Metric, Values, f1, ratio
 
 Average = Literal["binary", "macro", "micro"]

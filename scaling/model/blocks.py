@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError, nearest, under
-from scaling.config.schema import BelowOne, NonNegativeFloat, Recipe
+from scaling.base.numbers import BelowOne, NonNegativeFloat
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels.operations import drop, layer_norm, rms_norm
 from scaling.model.context import Context

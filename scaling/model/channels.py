@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range, Recipe, SmallInt
+from scaling.base.numbers import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range, SmallInt
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels import operations
 from scaling.kernels.operations import drop

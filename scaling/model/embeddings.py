@@ -11,16 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import (
-    BelowOne,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Range,
-    Recipe,
-    Width,
-)
+from scaling.base.numbers import BelowOne, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Range, Width
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape, counted
 from scaling.kernels.operations import drop, rotated
 from scaling.model import contract

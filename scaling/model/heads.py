@@ -20,7 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, SmallInt, Width
+from scaling.base.numbers import BelowOne, PositiveFloat, PositiveInt, SmallInt, Width
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels import operations
 from scaling.kernels.operations import drop

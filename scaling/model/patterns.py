@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import NonNegativeInt, PositiveInt, Recipe, Seed
+from scaling.base.numbers import NonNegativeInt, PositiveInt, Seed
+from scaling.config.schema import Recipe
 from scaling.model.context import Layout, Pattern, Places
 
 

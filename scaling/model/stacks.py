@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from scaling.base.errors import ScalingError, under
-from scaling.config.schema import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range, Recipe
+from scaling.base.numbers import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels.operations import drop
 from scaling.model.context import Context, Places, Position, through, waves, within

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
+from scaling.base.numbers import BelowOne, PositiveFloat, PositiveInt
+from scaling.config.schema import Recipe, recipe
 from scaling.kernels.operations import drop
 from scaling.model.context import Context, Position
 from scaling.model.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role

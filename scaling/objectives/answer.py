@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import NonNegativeFloat, PositiveInt
+from scaling.base.numbers import NonNegativeFloat, PositiveInt
 from scaling.data.batches import Features
 from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE

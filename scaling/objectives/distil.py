@@ -10,7 +10,8 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
-from scaling.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Recipe
+from scaling.base.numbers import Fraction, NonNegativeFloat, PositiveFloat
+from scaling.config.schema import Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.contract import Head
 from scaling.model.family import Family as Model

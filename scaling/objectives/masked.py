@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import Fraction, OpenFraction, Range, SmallInt
+from scaling.base.numbers import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.example import OUTSIDE

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from scaling.base.markup import ends, formula, percent, signed, significant, symbol
 from scaling.base.printing import Html, join, tag
 from scaling.laws.compare import COMPUTE
 from scaling.laws.report import coverage, tried
-from scaling.reports.markup import ends, formula, percent, signed, significant, symbol
 from scaling.studies.findings import Findings
 
 FLOOR = "nats per token"

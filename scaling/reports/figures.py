@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from scaling.base.markup import Figure, formula
 from scaling.base.printing import Html, join, short, tag
 from scaling.laws.figures import Picture
-from scaling.reports.markup import Figure, formula
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from scaling.base.errors import plural
+from scaling.base.markup import Block
 from scaling.base.printing import Table, scientific, span
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
 from scaling.ledger.run import INTERRUPTIONS, hardware, spans
-from scaling.reports.markup import Block
 from scaling.studies.adaptive import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record

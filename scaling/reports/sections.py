@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.base.errors import plural
+from scaling.base.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
 from scaling.base.printing import Table, join, scientific, short, tag
 from scaling.laws.compare import COMPUTE
 from scaling.laws.horizon import KNOBS
@@ -25,7 +26,6 @@ from scaling.reports.answer import (
     unreliable,
 )
 from scaling.reports.figures import DOUBT, TEST, figures, of_law
-from scaling.reports.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
 from scaling.reports.provenance import Record, chosen, study_yaml
 from scaling.studies.findings import Findings, TaskFindings
 

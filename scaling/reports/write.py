@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
+from scaling.base.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.base.printing import Html, csv_rows, join, tag
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
-from scaling.reports.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.reports.provenance import Record, record, setup, study_yaml
 from scaling.reports.sections import STORE, counts, names, sections, summary
 from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit, rows

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range, check
+from scaling.base.numbers import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range
+from scaling.config.schema import check
 
 if TYPE_CHECKING:
     from scaling.model.cost import Cost  # it imports torch, which a grid's keys do without

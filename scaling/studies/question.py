@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from scaling.base.errors import ScalingError, nearest
+from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
 from scaling.config.compose import Config, document, find, load, of_values, shipped, table_file
-from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check, check_keys, is_number
+from scaling.config.schema import check, check_keys
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product

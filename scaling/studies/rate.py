@@ -15,7 +15,7 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os
-from scaling.config.schema import PositiveFloat, Range
+from scaling.base.numbers import PositiveFloat, Range
 from scaling.ledger import Ledger
 from scaling.training.point import point
 

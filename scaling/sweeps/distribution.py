@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import Range, check_keys, is_number
+from scaling.base.numbers import Range, is_number
+from scaling.config.schema import check_keys
 
 Fields = Mapping[str, Any]
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out

@@ -81,18 +81,8 @@ def held(
     study: str | None = None,
     columns: Sequence[Downstream] = (),
 ) -> Results:
-    """The runs of the table that a ledger, kept points or W&B hold, with the scores in these columns and in its own."""
+    """The runs of the table that a ledger or kept points hold, with the scores in these columns and in its own."""
     runs = table.load(table.baseline, words)["runs"]
-    if isinstance(source, str) and source.startswith("wandb:"):
-        from scaling.sweeps.pull import pull
-
-        project = source.removeprefix("wandb:")
-        if project.count("/") == 2:  # a sweep, which is a study of its own
-            planned, study = None, study or project.rpartition("/")[2]
-        else:
-            planned = plan(question(table, words, study), words)
-            study = planned.question.name
-        source = pull(project, None, runs, planned)["folder"]
     folder = Path(source or runs)
     if folder.suffix == ".csv":
         points = read_points(folder, table)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.numbers import PositiveInt
 from scaling.base.printing import csv_rows
 from scaling.config.compose import SUFFIXES, Config, TableFile, load, override, shipped, table_file
-from scaling.config.schema import PositiveInt, check_keys
+from scaling.config.schema import check_keys
 from scaling.config.strict_yaml import read_text
 from scaling.training.finetune import name_of, named
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 from torch import Tensor, optim
 
 from scaling.base.errors import refuse
-from scaling.config.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
+from scaling.base.numbers import BelowOne, NonNegativeFloat, PositiveFloat, Range
 from scaling.model.contract import CONSTANT
 from scaling.model.parameters import Parameter, ParameterSpec
 

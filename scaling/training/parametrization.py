@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from scaling.base.errors import refuse
-from scaling.config.schema import PositiveFloat, PositiveInt
+from scaling.base.numbers import PositiveFloat, PositiveInt
 from scaling.model.contract import CONSTANT, role, start
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters

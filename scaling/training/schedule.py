@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
 from scaling.base.errors import plural, refuse
-from scaling.config.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
+from scaling.base.numbers import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.

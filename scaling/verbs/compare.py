@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import refuse, under
+from scaling.base.numbers import OpenFraction, PositiveFloat
 from scaling.base.printing import interval, percent, short
-from scaling.config.schema import OpenFraction, PositiveFloat, check_keys
+from scaling.config.schema import check_keys
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from scaling.base.errors import ScalingError
+from scaling.base.numbers import NonNegativeInt, PositiveInt
 from scaling.base.printing import cell
 from scaling.config import compose as config
 from scaling.config import schema
@@ -61,7 +62,7 @@ def data_prepare(
     name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
     model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
-    workers: Annotated[schema.PositiveInt | None, "jobs at a time (on this machine one for each core)"] = None,
+    workers: Annotated[PositiveInt | None, "jobs at a time (on this machine one for each core)"] = None,
     executor: Executor = "local",
     set: Mapping[str, Any] = {},
     **settings: Any,
@@ -116,7 +117,7 @@ def data_show(
     name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
     model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
-    windows: Annotated[schema.NonNegativeInt, "how many windows to show"] = 3,
+    windows: Annotated[NonNegativeInt, "how many windows to show"] = 3,
     verify: Annotated[bool, "take every file's hash again, touched or not"] = False,
     **settings: Any,
 ) -> Result:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.numbers import PositiveInt, Range, Seed
 from scaling.base.printing import csv_text
 from scaling.config import compose
-from scaling.config.schema import PositiveInt, Range, Seed, build
+from scaling.config.schema import build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
 from scaling.verbs.verb import RUNS, Flag, Result, RunName, Table, verb

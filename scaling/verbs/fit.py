@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import refuse
+from scaling.base.numbers import OpenFraction, PositiveFloat, Range, Seed
 from scaling.base.printing import TableResult
-from scaling.config.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.verb import Flag, spelled, verb
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.base.printing import interval
-from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.ledger.document import flat
 from scaling.verbs.model import load
 from scaling.verbs.verb import RUNS, Result, RunName, frame, verb

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from scaling.base.errors import plural, refuse
+from scaling.base.numbers import OpenFraction
 from scaling.base.printing import interval, percent
-from scaling.config.schema import OpenFraction
 from scaling.verbs.compare import runs_of
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from scaling.base import __version__
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.numbers import OpenFraction
 from scaling.base.printing import interval
-from scaling.config.schema import OpenFraction
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record
 from scaling.verbs.fit import fit

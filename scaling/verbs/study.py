@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import DISK, ScalingError, plural, refuse
+from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.base.printing import byte_size, interval, span
 from scaling.base.standard_error import say
 from scaling.config.compose import print_remarks
-from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import placed, read
@@ -185,10 +185,10 @@ class Study(Result):
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
     def _parts(self) -> Iterator[str]:
+        from scaling.base.markup import plain
         from scaling.laws.horizon import sentence as next_run
         from scaling.laws.report import held_out
         from scaling.reports.answer import answer
-        from scaling.reports.markup import plain
 
         document = self.findings.document or {}
         yield self.findings.question.question

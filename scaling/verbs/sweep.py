@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, plural, refuse
-from scaling.config.schema import PositiveInt
+from scaling.base.numbers import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import capped, read
 from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, frame, verb

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from scaling.base import printing
 from scaling.base.errors import ScalingError, refuse
+from scaling.base.numbers import PositiveInt
 from scaling.config.compose import print_remarks
-from scaling.config.schema import PositiveInt
 from scaling.ledger.document import flat
 from scaling.verbs.verb import PYTHON, Flag, Result, frame, verb
 
@@ -136,13 +136,33 @@ def table(
         options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
         results, missing = trained(file, words, study, scored, **options)
     elif not counts:
-        results = held(file, words, source, study, scored)
+        results = held(file, words, *_pulled(file, words, source, study), scored)
     show = document.document(file, count.counts(file, words or (results.settings if results else ())), results)
     if counts and progress:
         print_remarks(file.load(row.name, words) for row in file.rows)
     if keep is not None and results is not None:
         document.keep(file, show, results, Path(keep))
     return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
+
+
+def _pulled(
+    table: File, words: Sequence[str], source: str | Path | None, study: str | None
+) -> tuple[str | Path | None, str | None]:
+    """The folder of the runs of `wandb:PROJECT`, and the study to read there; another source and study as they are."""
+    from scaling.studies.plan import plan
+    from scaling.sweeps.pull import pull
+    from scaling.tables.study import question
+
+    if not isinstance(source, str) or not source.startswith("wandb:"):
+        return source, study
+    project, planned = source.removeprefix("wandb:"), None
+    if project.count("/") == 2:  # a sweep, which is a study of its own
+        study = study or project.rpartition("/")[2]
+    else:
+        planned = plan(question(table, words, study), words)
+        study = planned.question.name
+    runs = table.load(table.baseline, words)["runs"]
+    return pull(project, None, runs, planned)["folder"], study
 
 
 @verb
@@ -173,9 +193,10 @@ def decide(
     if source is not None and Path(source).suffix == ".csv":
         found_decisions = of_study(Path(source), {row.name for row in file.rows})
     if found_decisions is None:
-        results, larger = held(file, words, source, study, file.chosen(downstream)), None
+        results, larger = held(file, words, *_pulled(file, words, source, study), file.chosen(downstream)), None
         if against is not None:
-            larger = Scale(str(against), held(file, words, against).final(), file.judged_by == "score")
+            final = held(file, words, *_pulled(file, words, against, None)).final()
+            larger = Scale(str(against), final, file.judged_by == "score")
         found_decisions = decisions(file, results, larger)
     elif against is not None:
         raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix="leave it out")

@@ -19,8 +19,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError
+from scaling.base.numbers import Range
 from scaling.base.printing import columns, html_table, join, tag
-from scaling.config.schema import Range, check
+from scaling.config.schema import check
 from scaling.verbs import COMMANDS, function_name
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 import scaling
 from scaling.base.errors import ScalingError
+from scaling.base.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
 from scaling.base.printing import tag
 from scaling.cli import main
 from scaling.laws.catalogue import LAWS
 from scaling.ledger import Ledger
 from scaling.reports.answer import answer
-from scaling.reports.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
 from scaling.reports.provenance import record
 from scaling.reports.sections import summary
 from scaling.reports.write import headline, mirror, write

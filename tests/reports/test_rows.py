@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from scaling.base.markup import plain, to_html
 from scaling.config.compose import load
 from scaling.laws.points import SETUP
 from scaling.reports.answer import advantages, answer, scatter
-from scaling.reports.markup import plain, to_html
 from scaling.reports.provenance import setup
 from scaling.reports.sections import exponents, rows
 from scaling.studies import findings

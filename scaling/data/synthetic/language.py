@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import Long, Range, Seed, SmallInt, check_fields
+from scaling.base.numbers import Long, Range, Seed, SmallInt
+from scaling.config.schema import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from scaling.base.errors import refuse
-from scaling.config.schema import Range, Seed
+from scaling.base.numbers import Range, Seed
 from scaling.data import hashing
 from scaling.data.synthetic.tasks import Count, Drawn, SyntheticTask
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from scaling.base.errors import ScalingError, refuse
-from scaling.config.schema import Range, Seed, check_fields
+from scaling.base.numbers import Range, Seed
+from scaling.config.schema import check_fields
 from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint

@@ -19,7 +19,8 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, refuse, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check_keys, keys, kinds
+from scaling.base.numbers import BelowOne, PositiveInt
+from scaling.config.schema import Recipe, check_keys, keys, kinds
 from scaling.data import rows, store
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out, value_of

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, Recipe
+from scaling.base.numbers import BelowOne
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels.operations import attention, attention_takes, attention_weights
 from scaling.model.context import Context, Mask, Places, Position

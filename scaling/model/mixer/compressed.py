@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, PositiveInt, Range
+from scaling.base.numbers import BelowOne, PositiveInt, Range
 from scaling.config.shape import Shape
 from scaling.model.context import Context, Mask, Places, State
 from scaling.model.contract import drawn

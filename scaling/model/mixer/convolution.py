@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import PositiveFloat, PositiveInt, Recipe, SmallInt
+from scaling.base.numbers import PositiveFloat, PositiveInt, SmallInt
+from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.model.context import Context
 from scaling.model.contract import Mixer, declare, drawn

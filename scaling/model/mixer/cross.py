@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.config.schema import Factor
+from scaling.base.numbers import Factor
 from scaling.config.shape import Shape
 from scaling.model.context import Context, Position
 from scaling.model.contract import Mixer, declare

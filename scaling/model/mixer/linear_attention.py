@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import PositiveInt, Seed
+from scaling.base.numbers import PositiveInt, Seed
 from scaling.config.shape import Shape
 from scaling.model.context import Context
 from scaling.model.mixer.attention import Projected

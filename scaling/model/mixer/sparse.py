@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import NonNegativeInt, PositiveInt, Seed
+from scaling.base.numbers import NonNegativeInt, PositiveInt, Seed
 from scaling.config.shape import Shape
 from scaling.model import patterns
 from scaling.model.context import Context, Pattern

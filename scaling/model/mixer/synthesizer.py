@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, PositiveInt
+from scaling.base.numbers import BelowOne, PositiveInt
 from scaling.config.shape import Shape
 from scaling.kernels.operations import attention, attention_takes, drop
 from scaling.model.context import Context
