@@ -26,7 +26,7 @@ from scaling.laws.problem import (
     named_quantity,
     parameter,
 )
-from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
+from scaling.laws.solver import EXACT, PATIENT, draw, minimise, prepare, search
 
 STARTS, REFINED = 1024, 64
 SCREENED = 1000  # Points that are enough to find the optimum near which that of all points lies
@@ -171,14 +171,15 @@ def fit(
     group: str | np.ndarray | None = None,
     fixed: Mapping[str, float] | None = None,
     starts: int | np.ndarray = STARTS,
+    effort: tuple[float, int] = EXACT,
     seed: int = 0,
 ) -> FittedLaw:
     """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
 
     `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
     share an error (a trunk, a seed, a machine), whose correlation is then estimated. `fixed` holds parameters at stated
-    values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`. A fit that
-    does not converge is an error.
+    values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`; `effort` is
+    how far each is refined (`solver.EXACT`). A fit that does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
     points = table_of_columns(points)
@@ -187,7 +188,7 @@ def fit(
     problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
     screened = problem.thinned(SCREENED)
     begin = draw(screened, starts, seed) if isinstance(starts, int) else prepare(screened, np.asarray(starts, float))
-    best, agreeing = search(screened, begin, REFINED)
+    best, agreeing = search(screened, begin, REFINED, effort)
     if screened is not problem:
         best = minimise(problem, problem.coordinates(screened.theta(best.u)), effort=PATIENT)
     correlation = problem.correlation(best.u[0]) if np.isfinite(best.cost[0]) else None

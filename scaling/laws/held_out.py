@@ -30,6 +30,7 @@ from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
+from scaling.laws.solver import COMPARED
 
 HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
@@ -304,7 +305,7 @@ def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
     rows = np.flatnonzero(~mask)
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 500)).astype(int)]
     try:
-        fitted = trial.fit(points.take(rows), STARTS, seed=seed)
+        fitted = trial.fit(points.take(rows), STARTS, effort=COMPARED, seed=seed)
     except ScalingError:
         return np.nan
     predicted = fitted.predict(**{name: points.numbers(name)[mask] for name in trial.form.inputs})

@@ -21,8 +21,8 @@ SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squ
 
 
 # When to stop: a Newton step would remove less than the first of the objective, or after so many steps. The height of a
-# profile is needed to a thousandth of its rise.
-EXACT, PATIENT, PROFILE = (1e-13, 400), (1e-13, 4000), (1e-8, 400)
+# profile is needed to a thousandth of its rise, the errors by which laws are compared to three digits.
+EXACT, PATIENT, PROFILE, COMPARED = (1e-13, 400), (1e-13, 4000), (1e-8, 400), (1e-7, 100)
 
 
 class Solution(NamedTuple):
@@ -245,15 +245,17 @@ def choose(problem: Problem, starts: np.ndarray, keep: int) -> np.ndarray:
     return starts[cost.reshape(-1, keep).argmin(0) * keep + np.arange(keep)]
 
 
-def search(problem: Problem, starts: np.ndarray, keep: int) -> tuple[Solution, float]:
+def search(
+    problem: Problem, starts: np.ndarray, keep: int, effort: tuple[float, int] = EXACT
+) -> tuple[Solution, float]:
     """The best optimum from many starts, and the fraction of the refined starts that reach it."""
     begin = choose(problem, starts, keep)
     if np.isfinite(problem.objective.delta):
         # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
         # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
         smooth = replace(problem, objective=replace(problem.objective, delta=np.inf))
-        begin[::2] = minimise(smooth, begin[::2]).u
-    ended = minimise(problem, begin)
+        begin[::2] = minimise(smooth, begin[::2], effort=effort).u
+    ended = minimise(problem, begin, effort=effort)
     best = Solution(*(part[[ended.cost.argmin()]] for part in ended))
     if np.isfinite(best.cost[0]) and not best.converged[0]:
         # The lowest start must not lose to a higher one for having a longer way to go.
