@@ -116,17 +116,21 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
             process.reset()
 
 
-def take_back(handler: Any = None) -> None:
+def take_back() -> None:
     """Take the signals again, where a Trainer took one: it would wait for the other ranks within the handler."""
+    _handle_by(process.handle)
+
+
+def _handle_by(handler: Any) -> None:
     for number in ENDING if process.listening and _is_main() else ():
-        signal.signal(number, handler or process.handle)
+        signal.signal(number, handler)
 
 
 @contextmanager
 def unhandled() -> Iterator[None]:
     """Let a signal end this process at once, where it waits in a library and no handler of Python's would run."""
     try:
-        take_back(signal.SIG_DFL)
+        _handle_by(signal.SIG_DFL)
         yield
     finally:
         take_back()
