@@ -81,9 +81,9 @@ def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
 
 def test_a_signal_ends_at_once_what_waits_in_a_library():
     """As a rank does that waits for one which has left; a handler of Python's would run after the wait."""
-    code = "import threading\nfrom scaling.base import signals\nlock = threading.Lock(); lock.acquire()\n"
+    code = "import ctypes\nfrom scaling.base import signals\n"
     code += "with signals.listening(to_the_end=True), signals.unhandled():\n    print('ready', flush=True)\n"
-    code += "    import ctypes; ctypes.PyDLL(None).sleep(60)"  # PyDLL: no bytecode runs before it returns
+    code += "    ctypes.PyDLL(None).sleep(60)"  # PyDLL: no bytecode runs before it returns
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

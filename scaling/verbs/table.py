@@ -149,12 +149,12 @@ def _pulled(
     table: File, words: Sequence[str], source: str | Path | None, study: str | None
 ) -> tuple[str | Path | None, str | None]:
     """The folder of the runs of `wandb:PROJECT`, and the study to read there; another source and study as they are."""
+    if not isinstance(source, str) or not source.startswith("wandb:"):
+        return source, study
     from scaling.studies.plan import plan
     from scaling.sweeps.pull import pull
     from scaling.tables.study import question
 
-    if not isinstance(source, str) or not source.startswith("wandb:"):
-        return source, study
     project, planned = source.removeprefix("wandb:"), None
     if project.count("/") == 2:  # a sweep, which is a study of its own
         study = study or project.rpartition("/")[2]
