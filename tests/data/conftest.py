@@ -1,7 +1,6 @@
 """A small corpus, what a `data:` line makes of it, and `scaling data prepare`."""
 
 import json
-import random
 from functools import partial
 
 import pytest
@@ -11,14 +10,7 @@ from scaling.cli import main
 from scaling.config.schema import build
 from scaling.data import rows
 
-WORDS = ["the", "of", "model", "loss", "grows", "with", "data", "size", "while", "compute", "is", "spent", "on", "it"]
-
-
-def paragraph(number):
-    """Distinct, repeatable, of two to six lines; no two numbers give the same text."""
-    draw = random.Random(number)
-    lines = (" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(draw.randint(2, 6)))
-    return f"{number} " + "\n".join(lines)
+SENTENCE = "the model of the data grows with size while compute is spent on it and its loss falls"
 
 
 def line(home, **changes):
@@ -32,9 +24,9 @@ def corpus(tmp_path, monkeypatch):
     """A text of 400 paragraphs in two files and nine parts."""
     monkeypatch.setattr(rows, "PART", 8000)
     (tmp_path / "corpus").mkdir()
+    texts = [f"{number} " + "\n".join([SENTENCE] * (1 + number % 3)) for number in range(400)]
     for part in range(2):
-        texts = map(paragraph, range(200 * part, 200 * (part + 1)))
-        (tmp_path / "corpus" / f"{part}.txt").write_text("\n\n".join(texts))
+        (tmp_path / "corpus" / f"{part}.txt").write_text("\n\n".join(texts[200 * part :][:200]))
     return tmp_path / "corpus"
 
 
@@ -49,6 +41,23 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def jsonl(file, rows):
+    """The path of a file with these rows."""
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(file)
+
+
+def hub_copy(home, sets):
+    """A copy of a set of the hub: the table of each split of each config, and the card that lists them."""
+    card = []
+    for config, splits in sets.items():
+        for split, table in splits.items():
+            table.to_parquet(home / f"{config}-{split}.parquet")
+        files = [{"split": split, "path": f"{config}-{split}.parquet"} for split in splits]
+        card.append({"config_name": config or "default", "data_files": files})
+    (home / "README.md").write_text(f"---\nconfigs: {json.dumps(card)}\n---\n")
 
 
 def prepared(capsys, *words):

@@ -3,16 +3,23 @@
 import gzip
 import pickle
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import scaling
 from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.config.compose import assignments
 from scaling.config.schema import build
+from scaling.data.batches import training
 from scaling.data.codec import Codec
+from scaling.data.plan import BatchSize
+from scaling.data.source import Vocabulary
 from scaling.data.vectors import read, table
+from scaling.objectives import Causal
 from tests.data.conftest import prepared, refused
 
 IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)
@@ -28,7 +35,6 @@ def arrays(folder):
         "megatron.bin": IDS.astype("<i4"),
         "megatron.idx": np.frombuffer(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([4]) + bytes(16), np.uint8),
         "wide.bin": IDS.astype("<u4"),
-        "odd.bin": np.zeros(3, np.uint8),
     }
     for name, content in files.items():
         content.tofile(folder / name)
@@ -38,42 +44,39 @@ def arrays(folder):
     return folder
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_ids_come_out_as_they_are(arrays):
+    for words in (
         ["data.files=[a.npy, b.npy]"],
         ["data.files=plain.bin", "data.dtype=uint16"],
         ["data.files=header.bin"],
         ["data.files=*.ds"],
         ["data.files=megatron.bin"],
         ["data.files=a.npy", "data.validation=b.npy"],
-    ],
-    ids=["npy", "bin", "nanogpt", "datatrove", "megatron", "files for validation"],
-)
-def test_ids_come_out_as_they_are(arrays, capsys, words):
-    output = prepared(capsys, "tokens", "data.vocabulary=500", *words)
-    assert output["train"]["vocabulary"] == 500
-    data = build("data", {"kind": "Tokens", "vocabulary": 500, **assignments(words)["data"]})
-    rows = [data.open(split, arrays / "data").read(np.arange(10), 20).tokens for split in ("train", "validation")]
-    first = output["train"]["tokens"]
-    assert first + output["validation"]["tokens"] == len(IDS)
-    np.testing.assert_array_equal(rows[0].ravel(), IDS[:200])
-    np.testing.assert_array_equal(rows[1].ravel(), IDS[first : first + 200])
+    ):
+        data = build("data", {"kind": "Tokens", "vocabulary": 500, **assignments(words)["data"]})
+        train, validation = (data.open(split, arrays / "data") for split in ("train", "validation"))
+        assert train.tokens + validation.tokens == len(IDS)
+        for source, first in ((train, 0), (validation, train.tokens)):
+            np.testing.assert_array_equal(source.read(np.arange(10), 20).tokens.ravel(), IDS[first : first + 200])
 
 
-def test_documents_end_at_eos_and_the_vocabulary_may_be_that_of_a_tokenizer(arrays, capsys):
+def test_documents_end_at_eos_and_masked_ones_part_and_the_vocabulary_may_be_that_of_a_tokenizer(arrays, capsys):
     data = build("data", {"kind": "Tokens", "files": "a.npy", "vocabulary": 500, "eos": 3, "validation": 0.123})
     source = data.open("train", arrays / "data")
     assert source.tokens % 50 == 1, "validation begins behind the end of a document"
     own = source.read(np.array([2]), 120, documents=True)
-    expected = 1 + np.concatenate([[0], np.cumsum(own.tokens[0] == 3)[:-1]])
-    np.testing.assert_array_equal(own.documents[0], expected)
+    assert own.documents[0].tolist() == [1, *(1 + np.cumsum(own.tokens[0] == 3)[:-1])]
+    objective = Causal(Vocabulary.of(source), 119, "decoder")
+    joined, masked = (training(source, objective, BatchSize.of(4), 0, how).batch(0) for how in ("join", "mask"))
+    assert joined.documents is None
+    assert (masked.documents == 1 + (joined.tokens == 3).cumsum(1) - (joined.tokens == 3).long()).all()
+    # The first token of a document is no target of the one before.
+    assert torch.equal(masked.targets, joined.targets.masked_fill(joined.tokens == 3, -100))
     assert pickle.loads(pickle.dumps(source)).read(np.array([2]), 120).tokens.tolist() == own.tokens.tolist()
     assert len(pickle.dumps(source)) < 2000
     codec = Codec(build("tokenizer", {"kind": "Byte"}).fit(iter(())))
     codec.save(arrays / "tokenizer.json")
-    ids = [token for n in range(99) for token in (*codec.encode([f"things {n}"])[0], codec.specials["eos"])]
-    np.save(arrays / "text.npy", np.array(ids, np.uint16))
+    np.save(arrays / "text.npy", np.array([*codec.encode(["things " * 99])[0]], np.uint16))
     words = ["tokens", "data.files=text.npy", "data.tokenizer={kind: File, path: tokenizer.json}", "data.validation=.2"]
     assert prepared(capsys, *words)["train"]["vocabulary"] == 260
     assert main(["data", "show", *words, "--windows", "1", "size.length=32"]) == 0
@@ -82,22 +85,19 @@ def test_documents_end_at_eos_and_the_vocabulary_may_be_that_of_a_tokenizer(arra
 
 def test_mistakes_in_arrays(arrays, capsys):
     for words, message in {
-        "data.files=a.npy data.vocabulary=null": "arrays of ids do not state their vocabulary; give",
         "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
         "data.files=wide.bin data.dtype=uint16": "every second uint16 is 0, as where ids are stored in more bytes",
-        "data.files=odd.bin data.dtype=uint16": "odd.bin: data.dtype='uint16': its 3 bytes are no whole number",
         "data.files=real.npy": "real.npy: it holds float32, and token ids are whole numbers; save",
         "data.files=objects.npy": "objects.npy: it is no .npy array that can be mapped: ",
         "data.files=negative.npy": "negative.npy: token -5 at position 1 is negative",
-        "data.files=a.npy data.validation=a.npy": "a.npy: it is named for training and for validation",
-        "data.files=a.npy data.tokenizer=ByteBPE": "it learns from text, and the data are tokens",
     }.items():
         assert message in refused(capsys, "tokens", "data.vocabulary=500", *words.split())
 
 
 # --- word vectors ---
 
+SIZE = ["size=tiny", "size.vocabulary=null", "size.length=32", "trainer.max_steps=3", "schedule.warmup=0"]
 WORDS = {"law": [1, 2, 0.5], "the": [-1, 0, 3]}
 LINES = b"law 1 2 0.5\nthe -1 0 3\n"
 PACKED = [word.encode() + b" " + struct.pack("<3f", *vector) for word, vector in WORDS.items()]
@@ -130,11 +130,8 @@ def test_vectors_of_every_format_are_read_and_rows_that_have_none_are_drawn_alik
 def test_mistakes_in_vectors_have_their_line(tmp_path):
     for name, content, line, what in (
         ("a.txt", b"law 1 2\nthe 3 4\n", 1, "have 2 numbers, and the model's 3; take size.width=2"),
-        ("a.txt", b"law 1 2 3\nthe 4 5\n", 2, "have 2 numbers"),
         ("a.txt", b"law 1 2 3\nthe " + b"9" * 5000 + b" 4 5\n", 2, "no finite number"),
         ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
-        ("a.bin", b"2 4\nlaw ", 1, "have 4 numbers"),
-        ("a.bin", b"law 1 2 3\n", 1, "no binary file of word2vec"),
         ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
         ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),
     ):
@@ -142,3 +139,28 @@ def test_mistakes_in_vectors_have_their_line(tmp_path):
         with pytest.raises(ScalingError, match=what) as caught:
             read(tmp_path / name, 3, lambda word: True)
         assert (caught.value.file, caught.value.line) == (tmp_path / name, line)
+
+
+def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_is_one_line(tmp_path, capsys):
+    vectors, soup = tmp_path / "words.vec", np.random.default_rng(0).normal(0, 0.3, 16)
+    vectors.write_text(f"2 16\nsoup {' '.join(map(str, soup))}\nrome {' '.join(map(str, -soup))}\n")
+    (tmp_path / "texts.txt").write_text("\n\n".join(f"{number} we eat soup in rome" for number in range(200)))
+    data = [f"data={tmp_path}/texts.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}", "data.validation=0.1"]
+    assert main(["data", "prepare", *data, f"runs={tmp_path}/runs"]) == 0
+    train = ["train", "decoder", *SIZE, *data, f"runs={tmp_path}/runs", "train.batch=4", f"start.vectors={vectors}"]
+    capsys.readouterr()
+    assert main([*train, "train.parts=['decoder.stack.*', 'head.*']", "log.wandb=disabled"]) == 0
+    assert "tokens have a vector in" in capsys.readouterr().err
+    (path,) = (tmp_path / "runs" / "store").iterdir()
+    model: Any = scaling.load(path.name, runs=tmp_path / "runs", device="cpu")
+    (token,) = model.tokenizer.encode([" soup"])[0]
+    table = model.module.get_parameter("decoder.embedding.table").detach().numpy()
+    np.testing.assert_allclose(table[token], soup, rtol=1e-6)
+    for change, message in {
+        "size.width=32": "the vectors have 16 numbers, and the model's 32",
+        "start.vectors=nowhere.vec": "there is no such file",
+        "start.folder=x": "names weights by folder and by vectors",
+    }.items():
+        assert main([*train, change]) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert message in error

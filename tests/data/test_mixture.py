@@ -9,7 +9,6 @@ import scaling
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
-from scaling.data import store
 from scaling.data.mixture import PERIOD
 from scaling.training.experiment import assemble
 from scaling.training.point import point
@@ -67,35 +66,22 @@ def test_held_out_windows_are_the_same_whatever_the_shares_and_none_twice():
 
 
 def test_windows_are_those_of_the_domains_with_their_true_losses():
-    source, rows = opened(), np.array([7, 0, 31])
-    assert np.array_equal(source.read(rows[::-1], LENGTH).tokens, source.read(rows, LENGTH).tokens[::-1])
     of_long = opened(domains={"a": LONG, "b": LONG}, shares={"a": 1, "b": 0})
     alone, whole = (each.read(np.arange(200), LENGTH, documents=True) for each in (of_long.sources[0], of_long))
     for name in ("tokens", "documents", "truth"):
         assert np.array_equal(getattr(whole, name), getattr(alone, name))
 
 
-REFUSED = {
-    "domains: {a: synthetic}": "data.domains: a mixture has two domains or more",
-    "domains: {a: synthetic, b: nowhere}": "data.domains.b='nowhere': there is no data 'nowhere'",
-    "domains: {a: synthetic, b: synthetic_pairs}": "data.domains.b: its data are pairs, which are not mixed",
-    "domains: {a: synthetic, b: synthetic_hard}": "data.domains.b: its 257 tokens are not the 65 of a",
-    "shares: {a: 1}": "data.shares.b: a domain has none",
-    "shares: {a: 1, c: 1}": "data.shares.c=1: there is no such domain",
-    "shares: {a: -1, b: 1}": "data.shares.a=-1: expected a number from 0",
-    "shares: {a: 0, b: 0}": "data.shares: all are 0",
-}
-
-
 def test_what_cannot_be_mixed_is_one_line():
-    for line, message in REFUSED.items():
-        lines = {"domains": "{a: synthetic, b: {kind: Synthetic, seed: 5}}", "shares": "{a: 1, b: 1}"}
-        lines |= {line.partition(": ")[0]: line.partition(": ")[2]}
-        words = [f"data.{key}={value}" for key, value in lines.items()]
-        with pytest.raises(ScalingError) as error:
-            assemble(load("decoder", ["size=tiny", "data.kind=Mixture", *words]))
-        assert message in str(error.value)
-        assert error.value.code == 2
+    for domains, shares, message in (
+        ("{a: synthetic, b: synthetic_pairs}", "{a: 1, b: 1}", "domains.b: its data are pairs, which are not mixed"),
+        ("{a: synthetic, b: synthetic_hard}", "{a: 1, b: 1}", "domains.b: its 257 tokens are not the 65 of a"),
+        ("{a: synthetic, b: synthetic}", "{a: 1}", "shares.b: a domain has none"),
+        ("{a: synthetic, b: synthetic}", "{a: 0, b: 0}", "shares: all are 0"),
+    ):
+        words = ["size=tiny", "data.kind=Mixture", f"data.domains={domains}", f"data.shares={shares}"]
+        with pytest.raises(ScalingError, match=f"data.{message}"):
+            assemble(load("decoder", words))
 
 
 LINE = "{{kind: Synthetic, symbols: 16, order: 1, exponent: {exponent}, validation: 4096}}"
@@ -109,24 +95,13 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
         *("trainer.max_steps=60", "train.batch=16", "evaluate.windows=null", "optimizer.lr=1e-2"),
         *("log.wandb=disabled", f"runs={tmp_path}/runs"),
     ]
-    run = scaling.train("decoder", *words, progress=False)
-    losses = run.result["losses"]
+    result = scaling.train("decoder", *words, progress=False).result
+    losses = result["losses"]
     assert losses["easy"] < 1.5 < 2.7 < losses["hard"]  # nothing is to be learned of the hard one: ln 16 is 2.77
-    assert sum(losses.values()) / 2 == pytest.approx(run.result["loss_plain"], rel=1e-6)
+    assert sum(losses.values()) / 2 == pytest.approx(result["loss_plain"], rel=1e-6)
     entropies = [load("decoder", [f"data={line}"]).build("data").entropy for line in (EASY, HARD)]
-    assert run.result["entropy"] == pytest.approx(sum(entropies) / 2)
+    assert result["entropy"] == pytest.approx(sum(entropies) / 2)
     columns, other = (point(assemble(load("decoder", [*words, word]))) for word in ("seed=0", "data.shares.easy=1"))
     assert {key for key in columns if columns[key] != other[key]} == {"p_1", "p_2"}  # one law, along the proportions
     assert (columns["p_1"], columns["p_2"]) == (0.75, 0.25)
     assert columns["p_2_definition"] == "fraction of the tokens that are of hard"
-
-
-def test_a_tokenizer_that_was_moved_is_that_of_the_prepared_data_or_is_missed(tmp_path):
-    named, copy = tmp_path / "named.json", tmp_path / "data" / "f00d" / "tokenizer.json"
-    line = {"kind": "Text", "tokenizer": {"kind": "File", "path": str(named)}, "fingerprint": "f00d-train"}
-    assert store.tokenizer(line, tmp_path / "runs") == named  # finetuning reports it: another one would be learned
-    copy.parent.mkdir(parents=True)
-    for file in (copy, named):  # the file that the line names comes first
-        file.touch()
-        assert store.tokenizer(line, tmp_path / "runs") == file
-    assert store.tokenizer({"kind": "Synthetic", "fingerprint": "none-train"}, tmp_path / "runs") is None
