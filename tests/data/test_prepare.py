@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from scaling.data import rows, store
 from scaling.data.corpus import Files
 from scaling.data.store import Manifest, open_split
 from scaling.data.text import in_turn, prepare
-from tests.data.conftest import line, prepared
+from tests.data.conftest import jsonl, line, prepared
 from tests.disk import fill
 
 ONE_PART, BYTE = 1 << 28, {"kind": "Byte"}
@@ -45,9 +45,6 @@ def backwards(jobs):
 
 def test_the_corpus_comes_out_again_whatever_its_parts_and_jobs(text, corpus, tmp_path, monkeypatch, capsys):
     home = prepare(text(), tmp_path / "data")
-    before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
-    assert prepare(text(), tmp_path / "data") == home
-    assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
     train, validation = documents(home)
     written = "\n\n".join(file.read_text() for file in sorted(corpus.iterdir())).split("\n\n")
     assert sorted(train + validation) == sorted(written)
@@ -56,15 +53,10 @@ def test_the_corpus_comes_out_again_whatever_its_parts_and_jobs(text, corpus, tm
     assert source.bytes_per_token == pytest.approx(sum(len(each.encode()) for each in train) / source.tokens)
     other = prepare(text(), tmp_path / "backwards", backwards)
     assert (other.name, files(other)) == (home.name, files(home))
-    for size in (50_000, 1 << 28):  # of two parts, and of one
-        monkeypatch.setattr(rows, "PART", size)
-        few = prepare(text(), tmp_path / str(size))
-        assert [*documents(few)] == [train, validation]
-    monkeypatch.setattr(rows, "PART", 50_000)
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "workers"))
     words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}"]
     made = prepared(capsys, "files", *words, "data.validation=0.1", "--workers", "2")
-    assert files(Path(made["folder"])) == files(prepare(text(), tmp_path / "50000"))
+    assert files(Path(made["folder"])) == files(home)
 
 
 def test_no_document_is_in_both_splits_and_fingerprints_stay(text, tmp_path, monkeypatch, capsys):
@@ -99,37 +91,32 @@ def test_a_limit_holds_for_all_parts_together(text, corpus, tmp_path, monkeypatc
 # --- stopped on the way ---
 
 
-def test_no_part_that_is_done_is_read_again(text, tmp_path, monkeypatch):
+def test_no_part_that_is_done_is_read_again_and_shards_are_on_the_disk_before_their_record(text, tmp_path, monkeypatch):
     def some(jobs):
         in_turn(jobs[::2])
         raise KeyboardInterrupt
 
+    flushed, read, hashed = [], [], []
+
+    def flush(file, own=os.fsync):
+        flushed.append(Path(f"/proc/self/fd/{file}").readlink().name.removeprefix(".writing-").rpartition("-")[0])
+        own(file)
+
+    monkeypatch.setattr(os, "fsync", flush)
     with pytest.raises(KeyboardInterrupt):
         prepare(text(), tmp_path / "data", some)
-    read, hashed = [], []
     monkeypatch.setattr(Files, "read", lambda self, part, own=Files.read: read.append(part) or own(self, part))
     monkeypatch.setattr(rows, "sha256", lambda file, own=rows.sha256: hashed.append(file) or own(file))
     home = prepare(text(), tmp_path / "data")
+    assert prepare(text(), tmp_path / "data") == home
     assert len(read) == len(json.loads((home / "plan.json").read_text())["parts"]) // 2
     assert not hashed
-    assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
-
-
-def test_the_shards_of_a_part_are_on_the_disk_before_its_record(text, tmp_path, monkeypatch):
-    flushed, fsync = [], os.fsync
-
-    def flush(file):
-        flushed.append(Path(f"/proc/self/fd/{file}").readlink())
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", flush)
-    home = prepare(text(), tmp_path / "data")
-    names = [path.name.removeprefix(".writing-").rpartition("-")[0] for path in flushed]
     shards = [file.name for file in home.rglob("*.tokens")]
-    for number in ("00000", "00004"):
-        before = names[: names.index(f"{number}.json")]
+    for number in ("00000", "00003"):
+        before = flushed[: flushed.index(f"{number}.json")]
         counts = [before.count(f"{number}.text.{ending}") for ending in ("tokens", "ends")]
         assert counts == [shards.count(f"{number}.text.tokens")] * 2
+    assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
 
 
 # Children start from a server that has imported everything, so that there is work to kill from their first millisecond.
@@ -142,17 +129,6 @@ def small_parts(line, folder):
     prepare(line, folder)
 
 
-def killed(line, folder, after):
-    """Whether a process that prepares was killed, so many seconds after it began to, before it was done."""
-    child = server.Process(target=small_parts, args=(line, folder))
-    child.start()
-    child.join(after)
-    child.kill()
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode != 0
-
-
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(text, tmp_path, monkeypatch):
     prepare(text(), tmp_path / "imports")  # which would count among the time of the first
     monkeypatch.setattr(rows, "PART", 1500)
@@ -160,9 +136,14 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(text, tmp_path, monk
     undisturbed = prepare(text(), tmp_path / "undisturbed")
     span, kills, draw = time.monotonic() - started, 3, random.Random(3)
     while kills:
-        if killed(text(), tmp_path / "data", after=draw.uniform(0, 1.5 * span)):
-            kills -= 1
-        else:
+        child = server.Process(target=small_parts, args=(text(), tmp_path / "data"))
+        child.start()
+        child.join(draw.uniform(0, 1.5 * span))
+        child.kill()
+        child.join()
+        assert child.exitcode in (0, -signal.SIGKILL)
+        kills -= child.exitcode != 0
+        if child.exitcode == 0:  # it was done before
             shutil.rmtree(tmp_path / "data")
     home = prepare(text(), tmp_path / "data")
     assert (home.name, files(home)) == (undisturbed.name, files(undisturbed))
@@ -194,21 +175,17 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(text, tmp_path, small_disk
 
 
 def test_windows_are_the_stream_cut_up(text, tmp_path):
-    home = prepare(text(), tmp_path / "data")
-    for split, length in (("train", 7), ("validation", 1000)):
-        source = open_split(home, split)
-        shards = source.manifest.splits[split]["text"]
-        stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
-        count = len(stream) // length
-        assert (source.tokens, source.windows(length)) == (len(stream), count)
-        numbers = np.random.default_rng(0).permutation(count)
-        read = source.read(numbers, length, documents=True)
-        np.testing.assert_array_equal(read.tokens, stream[: count * length].reshape(count, length)[numbers])
+    source = open_split(prepare(text(), tmp_path / "data"), "train")
+    stream, carried = np.concatenate([tokens for _, tokens in source.documents()]), pickle.dumps(source)
+    count = len(stream) // 7
+    assert (source.tokens, source.windows(7)) == (len(stream), count)
+    numbers = np.random.default_rng(0).permutation(count)
+    for each in (source, pickle.loads(carried)):  # which opens its files again
+        read = each.read(numbers, 7, documents=True)
+        np.testing.assert_array_equal(read.tokens, stream[: count * 7].reshape(count, 7)[numbers])
         ended = np.cumsum(read.tokens == source.specials["eos"], axis=1)
         np.testing.assert_array_equal(read.documents, 1 + np.pad(ended[:, :-1], ((0, 0), (1, 0))))
-        carried = pickle.dumps(source)  # opens its files again
-        assert len(carried) < 20_000
-        np.testing.assert_array_equal(pickle.loads(carried).read(numbers, length).tokens, read.tokens)
+    assert len(carried) < 20_000
 
 
 def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
@@ -217,8 +194,7 @@ def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
         (tmp_path / name).write_text("\n".join(texts))
     corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "text")}
     source = open_split(prepare(line(tmp_path, corpus=corpus), tmp_path / "data"), "train")
-    count: Any = source.windows(64)
-    eos, pad = source.specials["eos"], source.specials["pad"]
+    count, eos, pad = len(source.lengths), source.specials["eos"], source.specials["pad"]
     assert 60 < count < 99
     read, cut = source.read(np.arange(count), 64), source.read(np.arange(count), 5)
     for row, lengths in enumerate(source.lengths.tolist()):
@@ -234,37 +210,30 @@ def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
 # --- data that change, and bytes that are altered ---
 
 
-def test_data_that_change_while_they_are_prepared_start_anew(text, corpus, tmp_path):
-    work = tmp_path / "data" / "preparing" / text().key
-    prepare(text(), tmp_path / "data").rename(work)  # as if it had been killed just before the end
+def test_unfinished_work_of_other_data_or_of_another_version_is_begun_anew(text, corpus, tmp_path):
+    home, work = prepare(text(), tmp_path / "undisturbed"), tmp_path / "data" / "preparing" / text().key
+    (work / "parts").mkdir(parents=True)
+    (work / "plan.json").write_text('{"stamp": {}, "parts": [{"file": 0}], "limit": null}')
+    for leftover in ("manifest.json", "parts/00000.json"):
+        (work / leftover).write_text('{"shards": {}}')
+    assert prepare(text(), tmp_path / "data").name == home.name
+    (tmp_path / "data" / home.name).rename(work)  # as if it had been killed just before the end
     for leftover in ("manifest.json", "trusted.json"):
         (work / leftover).unlink()
     (corpus / "0.txt").write_text("something else\n\naltogether\n\n" * 20)
-    assert prepare(text(), tmp_path / "data").name == prepare(text(), tmp_path / "undisturbed").name
-
-
-def test_what_another_version_left_unfinished_is_begun_anew(text, tmp_path):
-    key, undisturbed = text().key, prepare(text(), tmp_path / "undisturbed")
-    plans = {"stamp": {"files": []}, "pieces": [1]}, {"stamp": {}, "parts": [{"file": 0}], "limit": None}, [], 1
-    for number, plan in enumerate(plans):
-        work = tmp_path / f"{number}" / "preparing" / key
-        (work / "parts").mkdir(parents=True)
-        (work / "plan.json").write_text(json.dumps(plan))
-        for leftover in ("manifest.json", "parts/00000.json"):
-            (work / leftover).write_text('{"shards": {}}')
-        assert prepare(text(), tmp_path / f"{number}").name == undisturbed.name
-    entries = store.sealed(undisturbed)
-    store.seal(undisturbed, {**entries, "pieces": entries.pop("splits")})
+    changed = prepare(text(), tmp_path / "data")
+    assert changed.name == prepare(text(), tmp_path / "undisturbed").name != home.name
+    entries = store.sealed(changed)
+    store.seal(changed, {**entries, "pieces": entries.pop("splits")})
     with pytest.raises(ScalingError, match=r"it was prepared by another version.*prepare` again"):
-        text().open("train", undisturbed.parent)
+        text().open("train", changed.parent)
 
 
 def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "PART", ONE_PART)
-    root, lines, changed = tmp_path / "data", tmp_path / "a.jsonl", corpus / "0.txt"
+    root, plain, changed = tmp_path / "data", text(), corpus / "0.txt"
     documents = [part for file in sorted(corpus.iterdir()) for part in file.read_text().split("\n\n")]
-    lines.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
-    plain, table = text(), text(corpus={"kind": "Files", "files": str(lines)})
+    table = text(corpus={"kind": "Files", "files": jsonl(tmp_path / "a.jsonl", [{"text": one} for one in documents])})
     home = prepare(plain, root)
     assert prepare(table, root) == home, "equal text has one fingerprint"
     content = changed.read_text()
@@ -272,14 +241,11 @@ def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, 
     table.open("train", root)
     with pytest.raises(ScalingError, match=r"0\.txt: it has changed since it was prepared"):
         plain.open("train", root)
-    assert prepare(table, root) == home
     new = prepare(plain, root)
     assert new != home
     assert plain.open("train", root).fingerprint.startswith(new.name)
     changed.write_text(content)  # touched, but what it was
     assert prepare(plain, root) == home
-    shutil.rmtree(home)
-    assert prepare(plain, root) == home, "prepared first, or alone, or last"
 
 
 def test_mixed_tokenizers(text, tmp_path):
@@ -296,50 +262,37 @@ def test_mixed_tokenizers(text, tmp_path):
     assert line.open("train", root).vocabulary == 290
 
 
-def altered(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def test_a_harmed_file_is_found(text, tmp_path, monkeypatch):
+def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
     root = tmp_path / "data"
     home = prepare(text(), root)
-    for name in ("train/00002.text.tokens", "train/00002.text.ends", "tokenizer.json"):
-        file = home / name
-        before = file.read_bytes()
-        for harm in (altered, lambda file: os.truncate(file, file.stat().st_size - 2), Path.unlink):
-            harm(file)
+    source, shard = open_split(home, "train"), Manifest.read(home).splits["train"]["text"][1]
+    for name in ("tokenizer.json", "train/00002.text.ends", "train/00002.text.tokens"):
+        file, before = home / name, (home / name).read_bytes()
+        status, middle = file.stat(), len(before) // 2
+        altered = before[:middle] + bytes([before[middle] ^ 1]) + before[middle + 1 :]
+        for content in (b"", before[:-2], altered):
+            file.write_bytes(content)
+            if not content:
+                file.unlink()
             with pytest.raises(ScalingError, match=rf"{name}: (it was altered|the file is missing).*prepare` again"):
                 text().open("train", root)
             with pytest.raises(ScalingError):
                 prepare(text(), root)
-            file.write_bytes(before)
-    source, file = open_split(home, "train"), home / "train" / "00000.text.tokens"
-    before, status = file.read_bytes(), file.stat()
-    altered(file)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # which hides it
-    with pytest.raises(ScalingError, match="its hash does not fit"):
-        source.manifest.check(home, trust=False)
-    file.write_bytes(before)
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)  # a folder that may only be read is read
-    assert open_split(home, "train").tokens
-
-
-def test_an_altered_manifest_is_found(text, tmp_path):
-    manifest = prepare(text(), tmp_path / "data") / "manifest.json"
-    plain, shard = manifest.read_text(), Manifest.read(manifest.parent).splits["train"]["text"][1]
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # which hides it
+        with pytest.raises(ScalingError, match="its hash does not fit"):
+            source.manifest.check(home, trust=False)
+        file.write_bytes(before)
+    manifest, plain = home / "manifest.json", (home / "manifest.json").read_text()
     places = range(5, len(plain), len(plain) // 20)
     for content in (
         plain.replace('"vocabulary": 300', '"vocabulary": 301'),
         plain.replace(shard["tokens_sha256"], "0" * 64),  # one that the fingerprint does not name
         *(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :] for place in places),
-        "{",
     ):
         manifest.write_text(content)
         with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
-            text().open("train", tmp_path / "data")
+            text().open("train", root)
+    manifest.write_text(plain)
+    # A folder that may only be read is read.
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", Mock(side_effect=PermissionError(13, "denied")))
+    assert open_split(home, "train").tokens

@@ -1,9 +1,7 @@
 """Runs of each family that know a small synthetic language, written as text; and models of random weights."""
 
-import json
 import random
-from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from scaling.interop import run, weights
 from scaling.interop.huggingface import Saved
 from scaling.training.experiment import assemble
 from scaling.training.run import train
+from tests.data.conftest import jsonl
 
 WORDS = ["ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te"]
 FOLLOWS = {word: [WORDS[(index * 5 + 1) % 12], WORDS[(index * 7 + 2) % 12]] for index, word in enumerate(WORDS)}
@@ -26,11 +25,6 @@ def sentence(draw, count):
     while len(words) < count:
         words.append(draw.choice(FOLLOWS[words[-1]]))
     return words
-
-
-def jsonl(file, rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
 
 
 def untrained(folder, name, ids, tokenizer, **size):
@@ -52,16 +46,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return error
 
 
-class Ledger(NamedTuple):
-    """A folder with runs that were trained on the language, by family, and the words that name its data."""
-
-    runs: Path
-    ids: dict[str, str]
-    data: list[str]
-
-
 @pytest.fixture(scope="session")
 def language(tmp_path_factory):
+    """A folder with runs that were trained on the language, by family, and the words that name its data."""
     folder, draw = tmp_path_factory.mktemp("language"), random.Random(1)
     texts = (" ".join(sentence(draw, draw.randrange(8, 30))) for _ in range(800))
     file = jsonl(folder / "texts.jsonl", ({"text": text} for text in texts))
@@ -76,4 +63,4 @@ def language(tmp_path_factory):
         "encoder_decoder": ["trainer.max_steps=2", "objective=Prefix"],
     }
     ids = {family: train(assemble(config.load(family, [*words, *line])))["run"] for family, line in own.items()}
-    return Ledger(folder / "runs", ids, [file, *data])
+    return SimpleNamespace(runs=folder / "runs", ids=ids, data=[file, *data])

@@ -45,6 +45,7 @@ NLI = ["entailment", "neutral", "contradiction"]
 TAGS = datasets.ClassLabel(names=["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"])
 MULTIRC, QUESTION = {"paragraph": "p", "question": "q", "answer": "a"}, {"question": "who?"}
 TRIVIA = {"value": "Me", "aliases": ["I", "Me"], "normalized_aliases": ["i"]}
+REVIEWS = ("movie_reviews", "movie_reviews_bytes")
 TREE, SEQUENCE = "(S (NP (PRP It)) (CD 0))", "(S (NP XX )NP XX )S"
 
 LAYOUTS: dict[str, Layout] = {
@@ -53,8 +54,7 @@ LAYOUTS: dict[str, Layout] = {
     "mrpc": classes(PAIR, ["not_equivalent", "equivalent"], 1),
     "stsb": (rows(PAIR, label=[3.75, 0.0]), {}, (("It rains. (0)", "It is wet. (0)"), 3.75, "3.8")),
     "qqp": classes({"question1": "a", "question2": "b"}, ["not_duplicate", "duplicate"], 0),
-    "mnli": classes(PREMISE, NLI, 2),
-    "mnli_mismatched": classes(PREMISE, NLI, 2),
+    **dict.fromkeys(("mnli", "mnli_mismatched"), classes(PREMISE, NLI, 2)),
     "qnli": classes({"question": "who?", "sentence": "me"}, ENTAILED, 0),
     "rte": classes(PAIR, ENTAILED, 1),
     "wnli": classes(PAIR, ["not_entailment", "entailment"], 1),
@@ -71,23 +71,14 @@ LAYOUTS: dict[str, Layout] = {
         {},
         (("A met B. (0) @ won (0)", "A", "B", "C"), ["B", "A"], "B"),
     ),
-    "super_glue_rte": classes(PREMISE, ENTAILED, 1),
-    "axb": classes(PREMISE, ENTAILED, 1),
-    "axg": classes(PREMISE, ENTAILED, 1),
+    **dict.fromkeys(("super_glue_rte", "axb", "axg"), classes(PREMISE, ENTAILED, 1)),
     "wic": classes(PAIR, TRUE, 1, shown=("wet: It rains. (0)", "It is wet. (0)"), word=["wet"]),
-    "wsc": classes(
-        {"text": "Al saw Bo and he left"},
-        *(TRUE, 0),
-        shown=("Al saw Bo and he left (0)", "he: Al"),
-        span1_text=["Al"],
-        span2_text=["he"],
-    ),
+    "wsc": classes({"text": "Al saw"}, TRUE, 0, shown=("Al saw (0)", "he: Al"), span1_text=["Al"], span2_text=["he"]),
     "imdb": classes({"text": "good"}, ["neg", "pos"], 1),
     "snli": (rows(PREMISE, label=[0, -1, 2, 1]), *classes(PREMISE, NLI, 0)[1:]),
     "scitail": (rows(PREMISE, label=["neutral", "entails"]), {}, classes(PREMISE, ["entails", "neutral"], 1)[2]),
     "trec": classes({"text": "who is it ?"}, ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"], 3, label="coarse_label"),
-    "movie_reviews": (rows({"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
-    "movie_reviews_bytes": (rows({"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
+    **{name: (rows({"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")) for name in REVIEWS},
     "conll2003": (
         rows({}, tokens=[["Ann", "left", "New", "York"], ["He", "left"]], ner_tags=[[1, 0, 5, 6], [0, 0]]),
         {"ner_tags": datasets.Sequence(TAGS)},
@@ -114,15 +105,4 @@ for set_, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_
     both = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(COUNT)]
     LAYOUTS[f"translate_{set_}"] = written("It rains. (0)", ["Il pleut sur la ville."], {}, translation=both)
 
-LOCAL = {"movie_reviews", "movie_reviews_bytes", "wikisum"}  # on no hub
-
-
-def named(made, special):
-    """The rows as a local file has them: classes by name."""
-
-    def spelled(feature, value):
-        if isinstance(value, list):
-            return [spelled(feature.feature, one) for one in value]
-        return None if value < 0 else feature.names[value]
-
-    return [{key: spelled(special[key], one) if key in special else one for key, one in row.items()} for row in made]
+LOCAL = {*REVIEWS, "wikisum", "parse_treebank", "dialogue"}  # on no hub

@@ -1,24 +1,29 @@
-"""What is read of files in each layout, what of it is held out together, and what is counted as trained on too."""
+"""What is read of files in each layout and of every shipped task in the layout of its set, what of it is held out
+together, and what is counted as trained on too.
+"""
 
 import gzip
 import hashlib
 import json
 
+import datasets
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.config import schema
+from scaling.config.compose import load, shipped
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
+from scaling.data.sets import Published
 from scaling.data.source import Vocabulary
 from scaling.data.task import task as task_module
 from scaling.data.task.example import OUTSIDE, places
 from scaling.data.task.layout import trees
 from scaling.objectives.answer import Answer
+from tests.data.conftest import hub_copy, jsonl
+from tests.data.task.layouts import ENTAILED, LAYOUTS, LOCAL, PAIR, classes
 
 TREES = "( (S (NP-SBJ (PRP It)) (VP (VBZ rains)\n  (NP (-NONE- *)))))\n(S (NP (NNS Dogs)) (VP (VBP bark)))\n"
 TALK = [{"speaker": "ann", "text": "Hi."}, {"speaker": "bob", "text": "Hi!"}, {"speaker": "ann", "text": "Well?"}]
-DIALOGUES = [{"turns": TALK}, {"turns": [{"speaker": "bob", "text": "Rain."}, {"speaker": "ann", "text": "Yes."}]}]
 SENTENCE = [("1", "The", "DT", "2"), ("2", "law", "NN", "3"), ("3", "falls", "VB", "0"), ("4", "slowly", "RB", "3")]
 COMMENT = "# one\n1-2\tThe law\t_\t_\t_\t_\t_\t_\t_\t_\n"
 TEXT = {"answer": "text", "text": "{source}", "label": "{target}", "metric": "BLEU"}
@@ -28,9 +33,7 @@ LINES = {
     "dialogue": {**TEXT, "text": "{history}", "label": "{reply}"},
     "conllu": {**TAGS, "labels": ["DT", "NN", "VB", "RB"]},
     "table": {**TAGS, "labels": ["DT", "NN"]},
-    "parallel": TEXT,
     "squad": TEXT,
-    "starred": {"answer": "class", "labels": ["yes", "no"], "text": "{text}", "metric": "Accuracy"},
 }
 
 
@@ -40,16 +43,16 @@ def written(words):
 
 @pytest.fixture
 def opened(tmp_path):
-    def one(layout, content, name, **keys):
+    def one(layout, content, name):
         (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
         files = dict.fromkeys(("train", "validation"), str(tmp_path / name))
-        line = {"kind": "Task", "tokenizer": "Byte", "layout": {"kind": layout, **keys}, "files": files}
+        line = {"kind": "Task", "tokenizer": "Byte", "layout": layout, "files": files}
         return build("data", {**line, **LINES[layout]}).open("train", tmp_path / "data")
 
     return one
 
 
-def test_a_treebank_gives_words_sequences_and_whole_trees(opened, tmp_path):
+def test_a_treebank_gives_words_sequences_and_whole_trees_and_a_dialogue_each_reply(opened, tmp_path):
     source = opened("trees", TREES, "wsj.mrg.gz")
     first, second = source.examples
     assert (first.texts, first.target) == (("It rains",), "(S (NP XX )NP (VP XX )VP )S")
@@ -59,15 +62,9 @@ def test_a_treebank_gives_words_sequences_and_whole_trees(opened, tmp_path):
     (tmp_path / "a.txt").write_text("The cat sits\nIt rains\n")  # a parser is asked about trees or about sentences
     for name, words in {"wsj.mrg.gz": ["It rains", "Dogs bark"], "a.txt": ["The cat sits", "It rains"]}.items():
         assert [row["words"] for _, row in trees().unanswered([tmp_path / name], None, "csv")] == words
-
-
-def test_each_reply_is_an_example_with_all_turns_before_it(opened):
-    source = opened("dialogue", "".join(f"{json.dumps(line)}\n" for line in DIALOGUES), "talk.jsonl")
-    assert [(one.texts[0], one.target) for one in source.examples] == [
-        ("<ann> Hi. <bob>", "Hi!"),
-        ("<ann> Hi. <bob> Hi! <ann>", "Well?"),
-        ("<bob> Rain. <ann>", "Yes."),
-    ]
+    source = opened("dialogue", json.dumps({"turns": TALK}), "talk.jsonl")
+    replies = [(one.texts[0], one.target) for one in source.examples]
+    assert replies == [("<ann> Hi. <bob>", "Hi!"), ("<ann> Hi. <bob> Hi! <ann>", "Well?")]
 
 
 def test_what_is_wrong_is_one_line_with_the_file_and_its_line(opened):
@@ -75,13 +72,9 @@ def test_what_is_wrong_is_one_line_with_the_file_and_its_line(opened):
     for layout, content, name, message in (
         ("trees", TREES + "(S (NP (NNS Cats))\n", "wsj.mrg.gz", "wsj.mrg.gz:4: the tree that begins here does not"),
         ("dialogue", json.dumps({"turns": TALK[:1]}), "talk.jsonl", "talk.jsonl:1: it has 1 turn, so no reply"),
-        ("dialogue", '{"talk": []}', "talk.jsonl", "talk.jsonl:1: the line is no dialogue: 'turns'"),
-        ("conllu", "# one\n" + written([SENTENCE[1]]), "a.conllu", "a.conllu:2: .*numbered from 1"),
         ("conllu", COMMENT + written(SENTENCE[:2]), "a.conllu", "a.conllu:4: .*2 words, and the head is none of them"),
         ("conllu", circle, "a.conllu", "a.conllu:1: .*form a circle"),
-        ("conllu", "a DT\n", "a.conllu", "a.conllu:1: .*1 columns, and CoNLL-U has 10"),
         ("table", json.dumps({**two, "heads": [0, 1, 1]}), "a.jsonl", "a.jsonl, example 1: .*has 2 words and 3 heads"),
-        ("parallel", "a\tb\n", "a.tsv", "a parallel split is in two files, and it names 1"),
         ("squad", '{"data": [{}]}', "a.json", "a.json: it is not laid out as SQuAD's JSON: 'paragraphs'"),
     ):
         with pytest.raises(ScalingError, match=message):
@@ -89,9 +82,8 @@ def test_what_is_wrong_is_one_line_with_the_file_and_its_line(opened):
 
 
 def test_words_of_a_tree_have_their_places_in_every_token_of_a_batch(opened):
-    source = opened(
-        "conllu", f"{COMMENT}{written(SENTENCE)}\n\n# next\n{written([('1', 'Go', 'VB', '0')])}", "a.conllu"
-    )
+    content = f"{COMMENT}{written(SENTENCE)}\n\n# next\n{written([('1', 'Go', 'VB', '0')])}"
+    source = opened("conllu", content, "a.conllu")
     first, second = source.examples
     assert (first.texts, first.heads) == (("The", "law", "falls", "slowly"), (2, 3, 0, 3))
     assert (first.answer, second.heads) == (["DT", "NN", "VB", "RB"], (0,))
@@ -103,32 +95,8 @@ def test_words_of_a_tree_have_their_places_in_every_token_of_a_batch(opened):
     assert tuple(row[0]) == tuple(row[len(text) + 1]) == OUTSIDE
     tree = places([2, 0, 2, 3, 0])  # the numbers of a tree say what is above what
     assert [depth for depth, _, _ in tree] == [2, 1, 2, 3, 1]
-    for word, above in {1: {1, 2}, 2: {2}, 3: {2, 3}, 4: {2, 3, 4}, 5: {5}}.items():
-        begin = tree[word - 1][1]
-        assert {number for number, (_, first, last) in enumerate(tree, 1) if first <= begin < last} == above
-
-
-OWN = """
-from scaling.data.task.layout import Layout
-
-class starred(Layout):
-    slot = "layout"
-
-    def __init__(self, *, mark: str = "*"):
-        self.mark = mark
-
-    def of_file(self, file, columns, quotes):
-        for block in file.read_text().split(self.mark)[1:]:
-            text, label = block.strip().split(" = ")
-            yield {"text": text, "label": label}
-"""
-
-
-def test_a_layout_of_ones_own_is_read_by_its_keys(opened, tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    schema.extend(tmp_path / "own.py")
-    examples = opened("starred", "+ line 0 = no\n+ line 1 = yes\n", "a.stars", mark="+").examples
-    assert [(example.texts, example.answer) for example in examples] == [(("line 0",), 1), (("line 1",), 0)]
+    above = [{n for n, (_, first, last) in enumerate(tree, 1) if first <= begin < last} for _, begin, _ in tree]
+    assert above == [{1, 2}, {2}, {2, 3}, {2, 3, 4}, {5}]
 
 
 # --- what is held out ---
@@ -140,13 +108,8 @@ BOTH = ("train", "validation")
 
 
 def task(file, **line):
-    files = {"train": str(file)}
+    files = {"train": file}
     return build("data", {"kind": "Task", "files": files, "tokenizer": "Byte", "validation": 0.25, **line})
-
-
-def jsonl(file, rows):
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return file
 
 
 def examples(data, folder, split="train"):
@@ -181,9 +144,9 @@ def test_examples_that_share_something_are_on_one_side(what, tmp_path):
 
 
 def test_an_example_without_a_group_is_held_out_by_its_text_and_a_limit_keeps_the_same_ones(tmp_path):
-    file, kept = tmp_path / "rows.jsonl", []
+    kept = []
     for rows in (ANSWERS, ANSWERS[::-1]):
-        jsonl(file, rows)
+        file = jsonl(tmp_path / "rows.jsonl", rows)
         limited = [task(file, **CLASS, limit=limit) for limit in (5, 20, None)]
         few, more, whole = ({one.texts for one in examples(data, tmp_path)} for data in limited)
         assert (len(few), len(more)) == (5, 20)
@@ -195,22 +158,20 @@ def test_an_example_without_a_group_is_held_out_by_its_text_and_a_limit_keeps_th
     for (text,) in held_out:
         hashed = hashlib.blake2b(text.encode() + b"\0", digest_size=8).digest()
         assert int.from_bytes(hashed, "big") < 0.25 * 2**64
-    with pytest.raises(ScalingError, match=rf"limit=121: the training split has {len(whole)} examples"):
-        examples(task(file, **CLASS, limit=121), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "train.npz", "train.jsonl"])
-def test_a_damaged_task_is_prepared_again(tmp_path, name):
+def test_a_damaged_task_is_prepared_again(tmp_path):
     data = task(jsonl(tmp_path / "rows.jsonl", ANSWERS), **CLASS)
     home = data.prepare(tmp_path / "data")
     content = {file.name: file.read_bytes() for file in home.iterdir() if file.name != "trusted.json"}
-    half = len(content[name]) // 2
-    (home / name).write_bytes(content[name][:half] + bytes([content[name][half] ^ 1]) + content[name][half + 1 :])
-    if name == "train.jsonl":
-        (home / name).unlink()
-    assert data.prepare(tmp_path / "data") == home
-    assert [each.name for each in home.parent.iterdir()] == [home.name]
-    assert content == {file.name: file.read_bytes() for file in home.iterdir() if file.name != "trusted.json"}
+    for name in ("manifest.json", "train.npz", "train.jsonl"):
+        half = len(content[name]) // 2
+        (home / name).write_bytes(content[name][:half] + bytes([content[name][half] ^ 1]) + content[name][half + 1 :])
+        if name == "train.jsonl":
+            (home / name).unlink()
+        assert data.prepare(tmp_path / "data") == home
+        assert [each.name for each in home.parent.iterdir()] == [home.name]
+        assert content == {file.name: file.read_bytes() for file in home.iterdir() if file.name != "trusted.json"}
 
 
 ALSO = "1 example of the validation split is in the train split too"
@@ -219,20 +180,105 @@ SHARED = [("A cat", "yes"), ("a dog", "no")], [("a cat ", "yes"), ("a dog", "no"
 DIFFERING = [("a", "yes"), ("a", "no"), ("a", "no"), ("b", "yes"), ("c", "no")], [("c", "yes"), ("e", "no")]
 
 
-@pytest.mark.parametrize(
-    ("rows", "line", "told"),
-    [
+def test_what_is_trained_on_too_is_counted(tmp_path, capsys):
+    for rows, line, warnings in (
         (GROUPS, {"group": "{qid}"}, ["2 groups of the validation split are in the train split too; numbers"]),
         (SHARED, {}, [ALSO, f"{ALSO}, but for case or spaces at the ends"]),
         (DIFFERING, {}, [ALSO, "2 texts have labels that contradict one another, in 5 examples"]),
-    ],
-    ids=["groups", "case and spaces", "labels"],
-)
-def test_what_is_trained_on_too_is_counted(rows, line, told, tmp_path, capsys):
-    task_module._warn.cache_clear()
-    named = [[dict(zip(("text", "label", "qid"), row)) for row in own] for own in rows]
-    files = {split: str(jsonl(tmp_path / f"{split}.jsonl", own)) for split, own in zip(BOTH, named)}
-    examples(task(tmp_path, **{**CLASS, **line, "files": files}), tmp_path)
-    found = [line.removeprefix("scaling: warning: ") for line in capsys.readouterr().err.splitlines()]
-    assert len(found) == len(told)
-    assert all(one.startswith(other) for one, other in zip(found, told))
+    ):
+        task_module._warn.cache_clear()
+        named = [[dict(zip(("text", "label", "qid"), row)) for row in own] for own in rows]
+        files = {split: jsonl(tmp_path / f"{split}.jsonl", own) for split, own in zip(BOTH, named)}
+        examples(task("", **{**CLASS, **line, "files": files}), tmp_path)
+        found = capsys.readouterr().err.splitlines()
+        assert len(found) == len(warnings)
+        assert all(one.startswith(f"scaling: warning: {other}") for one, other in zip(found, warnings))
+
+
+SYNTHETIC = {"which_language", "language_switch", "rank_tags", "list_ops", "copy", "recall"}
+SPLITS = ("train", "validation", "test")
+TASKS = sorted({file.stem for file in (shipped() / "task").glob("*.yaml")} - SYNTHETIC)
+
+
+def line(name):
+    return {**load("decoder", [f"data={name}"])["data"], "tokenizer": "Byte", "validation": 0.5}
+
+
+def table(rows, special):
+    plain = datasets.Dataset.from_list(rows).features
+    return datasets.Dataset.from_list(rows, features=datasets.Features({**plain, **special}))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_read_in_the_layout_of_its_set(name, tmp_path):
+    """From a copy of its set, as the hub has it or `save_to_disk` writes it; from a file where it is on no hub."""
+    rows, special, (texts, answer, target) = LAYOUTS[name]
+    changed, home = {**line(name)}, tmp_path / "set"
+    if name in LOCAL:
+        changed |= {"layout": "table", "files": {"train": jsonl(tmp_path / "rows.jsonl", rows)}}
+    else:
+        changed["hub"] = hub = {**changed["hub"], "path": str(home)}
+        sets = {}
+        for asked in (hub[split] for split in SPLITS if hub.get(split) is not None):
+            own = {"config": hub.get("config"), **({"split": asked} if isinstance(asked, str) else asked)}
+            of_set = classes(PAIR, ENTAILED, 1)[:2] if own["config"] == "axb" else (rows, special)
+            sets.setdefault(own["config"], {})[own["split"]] = table(*of_set)
+        if name == "squad2":
+            datasets.DatasetDict(*sets.values()).save_to_disk(home)
+        else:
+            hub_copy(home, sets)
+    data = build("data", changed)
+    sources = [data.open(split, tmp_path / "data") for split in ("train", "validation")]
+    examples = {one.texts: (source, number) for source in sources for number, one in enumerate(source.examples)}
+    source, number = examples[texts]
+    assert (source.examples[number].answer, source.examples[number].target) == (answer, target)
+    assert source.decode(source.items[number].target) == target
+    assert name != "snli" or len(examples) == 15  # a class below 0 is kept secret
+    perfect = [one.answer for one in source.examples]
+    if source.task.scores_texts or source.task.answer in ("span", "text"):
+        perfect = [(one.answer or [""])[0] for one in source.examples]
+    score = source.task.score(perfect, source.examples)
+    assert next(iter(score.values())) == pytest.approx(100 if source.task.metric.main == "bleu" else 1)
+    if name == "axb":
+        assert data.open("test", tmp_path / "data").examples[0].texts == ("It rains. (0)", "It is wet. (0)")
+
+
+def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch):
+    data = build("data", line("cola"))
+    with pytest.raises(ScalingError, match=r"has not been prepared.*scaling data prepare"):
+        data.open("train", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Published, "commit", "c" * 40)
+        patched.setattr(datasets, "load_dataset", lambda *_, **__: table(*LAYOUTS["cola"][:2]))
+        home = data.prepare(tmp_path)
+    assert [build("data", line("cola")).open(split, tmp_path).home for split in SPLITS] == [home] * 3
+    with pytest.raises(ScalingError, match="has not been prepared"):
+        build("data", {**line("cola"), "text": "a {sentence}"}).open("train", tmp_path)
+
+
+def test_a_published_file_without_a_header_is_read(tmp_path):
+    (tmp_path / "train.tsv").write_text('gj04\t1\t\tShe said "no.\ngj04\t0\t*\tHe go.\n')
+    files = dict.fromkeys(("train", "validation"), str(tmp_path / "train.tsv"))
+    first = build("data", {**line("cola"), "files": files}).open("train", tmp_path / "data").examples[0]
+    assert (first.texts, first.answer) == (('She said "no.',), 1)
+
+
+COLA = [{"sentence": text, "label": label} for text, label in (("a", "0"), ("b", "1"), ("c", "2"), ("d", None))]
+ANSWERED = [{"text": ["Bob"], "answer_start": [7]}, {"text": [], "answer_start": []}]
+SPANS = [{"question": "q", "context": "Ann met Bob", "answers": answers} for answers in ANSWERED]
+
+
+def test_what_is_refused_and_a_test_split_needs_no_labels(tmp_path):
+    def opened(name, split, **rows):
+        files = {one: jsonl(tmp_path / f"{one}.jsonl", own) for one, own in rows.items()}
+        return build("data", {**line(name), "files": files, "layout": "table"}).open(split, tmp_path / "data")
+
+    assert [one.answer for one in opened("cola", "test", train=COLA[:2], test=COLA[::3]).examples] == [0, None]
+    for name, good, split, bad, message in (
+        ("cola", COLA[:2], "test", COLA[1:3], r"label: test split, test.jsonl, example 2: .* no such label '2'"),
+        ("cola", COLA[:2], "train", COLA[::3], "train split, train.jsonl, example 2: it has no label"),
+        ("squad1", SPANS, "train", SPANS, "example 1: the span 'Bob' is not in its"),
+        ("squad1", SPANS, "train", SPANS[1:], "it has no answer; set data.none=allowed"),
+    ):
+        with pytest.raises(ScalingError, match=message):
+            opened(name, "train", **{**dict.fromkeys(SPLITS, good), split: bad})
