@@ -56,54 +56,39 @@ mistral tied: mistral; model.pattern.size=11; model.tie=[decoder, head]
 qwen2 tied: qwen2; model.tie=[decoder, head]
 gemma untied: gemma; model.tie=[]; model.block.mixer.bias=true
 pythia tied: pythia; model.tie=[decoder, head]
-bert classifying: bert; $CLASSIFYING
-bert tagging: bert; $TAGGING
-bert answering: bert; $ANSWERING
-roberta classifying: roberta; $CLASSIFYING
-roberta tagging: roberta; $TAGGING
-roberta answering: roberta; $ANSWERING
-distilbert classifying: distilbert; model.head={kind: Sequence, classes: 3, activation: ReLU, dropout: 0.2}; $TASK
-distilbert tagging: distilbert; $TAGGING
-distilbert answering: distilbert; $ANSWERING
 xlm-r: roberta
-xlm-r classifying: roberta; $CLASSIFYING
-xlm-r tagging: roberta; $TAGGING
-xlm-r answering: roberta; $ANSWERING
 """
-TASK = "model.sentence=null; model.tie=[]"
+HEADS = {
+    "classifying": "model.head={kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}",
+    "tagging": "model.head={kind: Tokens, classes: 5, dropout: 0.1}",
+    "answering": "model.head=Span",
+}
 SHORT = {
     "NORM": "model.block.norm={kind: LayerNorm, gain: false, bias: false}",
     "GELU": "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
     "EMBEDDING": "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}",
     "SENTENCE": "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}",
-    "CLASSIFYING": f"model.head={{kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}}; {TASK}",
-    "TAGGING": f"model.head={{kind: Tokens, classes: 5, dropout: 0.1}}; {TASK}",
-    "ANSWERING": f"model.head=Span; {TASK}",
-    "TASK": TASK,
 }
 VARIANTS = {
     name: tuple(line.split("; "))
     for name, _, line in (row.partition(": ") for row in Template(LINES).substitute(SHORT).strip().splitlines())
 }
+VARIANTS |= {
+    f"{model} {task}": (model.replace("xlm-r", "roberta"), head, "model.sentence=null", "model.tie=[]")
+    for model in ("bert", "roberta", "distilbert", "xlm-r")
+    for task, head in HEADS.items()
+}
+VARIANTS["distilbert classifying"] += ("model.head.activation=ReLU", "model.head.dropout=0.2")
 COMPARED = (*MODELS, *VARIANTS)
 # Formats that another one expresses as well.
-NAMED = {
-    "electra plain": "PlainELECTRA",
-    "mistral windowless": "WindowlessMistral",
-    "xlm-r": "XLMR",
-    "xlm-r classifying": "ClassifyingXLMR",
-    "xlm-r tagging": "TaggingXLMR",
-    "xlm-r answering": "AnsweringXLMR",
-}
+NAMED = {"electra plain": "PlainELECTRA", "mistral windowless": "WindowlessMistral", "xlm-r": "XLMR"}
+NAMED |= {f"xlm-r {task}": f"{task.title()}XLMR" for task in HEADS}
 BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 SIZE = {"width": 32, "layers": 3, "heads": 4, "vocabulary": 97, "length": 48}
 SIZES = {
-    "t5": {**SIZE, "head_width": 12, "hidden": 80},
-    "t5_v1_1": {**SIZE, "head_width": 12, "hidden": 80},
-    "llama": {**SIZE, "key_heads": 2, "hidden": 80},
-    "mistral": {**SIZE, "key_heads": 2, "hidden": 80},
-    "qwen2": {**SIZE, "key_heads": 2, "hidden": 80},
+    **{name: {**SIZE, "head_width": 12, "hidden": 80} for name in ("t5", "t5_v1_1")},
+    **{name: {**SIZE, "key_heads": 2, "hidden": 80} for name in ("llama", "mistral", "qwen2")},
     "gemma": {**SIZE, "key_heads": 1, "head_width": 12, "hidden": 80},
     "bloom untied": {**SIZE, "width": 48, "heads": 6},  # ALiBi's slopes where heads are no power of two
 }
@@ -253,15 +238,8 @@ def _draw(case: Case, model: Any) -> Batch:
     targets = torch.randint(SIZE["vocabulary"], read.shape, generator=draw)
     if documents is not None:
         targets = targets.where(documents > 0, IGNORE)
-    return Batch(
-        read,
-        targets,
-        documents=documents,
-        segments=segments,
-        labels=labels,
-        source=source,
-        source_documents=source_documents,
-    )
+    others = {"documents": documents, "source": source, "source_documents": source_documents}
+    return Batch(read, targets, segments=segments, labels=labels, **others)
 
 
 def _labels(model: Any, read: Tensor, documents: Tensor | None, draw: torch.Generator) -> Tensor | None:
@@ -294,7 +272,7 @@ def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
     elif batch.segments is not None:
         inputs = {"input_ids": batch.tokens, "token_type_ids": batch.segments, **_mask(batch.documents)}
     else:
-        inputs = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
+        inputs = {"input_ids": batch.tokens, "position_ids": Places.of(batch).positions, **_mask(batch.documents)}
     output = model(**inputs)
     if "start_logits" in output:
         return [torch.stack([output["start_logits"], output["end_logits"]], 1)]
@@ -322,19 +300,10 @@ def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
 
 def _chunks(batch: Batch) -> Iterator[Batch]:
     """The batch a few tokens at a time."""
-    positions = _positions(batch)
+    by_token = {"tokens": batch.tokens, "targets": batch.targets, "documents": batch.documents}
+    by_token["positions"] = Places.of(batch).positions
     for start, stop in pairwise(CHUNKS):
-        yield replace(
-            batch,
-            tokens=batch.tokens[:, start:stop],
-            targets=batch.targets[:, start:stop],
-            documents=None if batch.documents is None else batch.documents[:, start:stop],
-            positions=positions[:, start:stop],
-        )
-
-
-def _positions(batch: Batch) -> Tensor:
-    return Places.of(batch).positions
+        yield replace(batch, **{name: own if own is None else own[:, start:stop] for name, own in by_token.items()})
 
 
 def _mask(documents: Tensor | None) -> dict[str, Tensor]:
