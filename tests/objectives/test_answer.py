@@ -83,17 +83,14 @@ def words(source, objective, ids):
 FRAMED = {
     "encoder class": "CLS one two three SEP | CLS four SEP",
     "encoder pair": "CLS one two three SEP four five SEP | CLS six SEP one SEP",
-    "encoder either": "CLS one two SEP four SEP | CLS six SEP one SEP",
-    "encoder options": "CLS one SEP two SEP CLS one SEP three four SEP CLS one SEP six SEP | "
-    "CLS six SEP one SEP CLS six SEP two SEP",
-    "decoder class": "START one two three EXTRACT | START four EXTRACT",
+    "encoder options": "CLS one SEP two SEP CLS one SEP three four SEP CLS one SEP six SEP"
+    " | CLS six SEP one SEP CLS six SEP two SEP",
     "decoder pair": "START one two three DELIM four five EXTRACT | START six DELIM one EXTRACT",
     "decoder either": "START one two DELIM four EXTRACT START four DELIM one two EXTRACT | "
     "START six DELIM one EXTRACT START one DELIM six EXTRACT",
     "decoder options": "START one DELIM two EXTRACT START one DELIM three four EXTRACT START one DELIM six EXTRACT | "
     "START six DELIM one EXTRACT START six DELIM two EXTRACT",
 }
-LEARNED = {"class": [1, 0], "pair": [1, 0], "either": [1.5, 3], "options": [1, 0]}
 
 
 @pytest.mark.parametrize("name", FRAMED)
@@ -103,13 +100,12 @@ def test_examples_are_framed_as_the_papers_print_them(name, opened):
     objective = answer(source, family)
     batch = in_order(source, objective)
     assert [words(source, objective, row) for row in batch.tokens] == expected
-    assert batch.labels.tolist() == LEARNED[kind]
+    assert batch.labels.tolist() == ([1.5, 3] if kind == "either" else [1, 0])
     mark = "cls" if family == "encoder" else "extract"
-    for row in range(2):
-        places, real = batch.reads[row], batch.documents[row] > 0
+    assert ((batch.documents > 0) == (batch.tokens != source.specials["pad"])).all()
+    for row, places in enumerate(batch.reads):
         assert (places >= 0).sum() == expected[row].count(mark.upper())
         assert (batch.tokens[row, places[places >= 0]] == objective.vocabulary[mark]).all()
-        assert (real == (batch.tokens[row] != source.specials["pad"])).all()
     bears = (batch.targets != IGNORE).nonzero().T
     assert (len(bears[0]) > 0) == (family == "decoder")  # GPT's loss of the next tokens of each text
     assert (batch.targets[tuple(bears)] == batch.tokens[bears[0], bears[1] + 1]).all()
@@ -156,33 +152,25 @@ def test_the_longer_text_is_cut_first():
         assert tuple(map(len, parts)) == (first, second)
 
 
-WRITTEN = {
-    "class": ("one two three EOS", "yesEOS"),
-    "either": ("one two four EOS", "1.6EOS"),
-    "classes": ("one two EOS", "no,yesEOS"),
-    "options": ("one two three four six EOS", "threefourEOS"),
-    "tags": ("anna unfathomable x EOS", "noyesnoEOS"),
-    "text": ("one two EOS", "threeEOS"),
-}
-PARSED = {
-    "class": {" yes": 1, "maybe": None},
-    "classes": {"no, yes": [0, 1], "none": [], "perhaps": None},
-    "either": {"1.6": 1.6, "much": None},
-    "options": {"three four": 1, "four": None},
-    "tags": {"no yes no": ["no", "yes", "no"], "no yes": None},
-    "span": {"Anna": "Anna", "unanswerable": ""},
-    "text": {"three": "three"},
+WRITTEN: dict[str, tuple[str, str, dict[str, Any]]] = {  # what is read and written first, and texts as they are parsed
+    "class": ("one two three EOS", "yesEOS", {" yes": 1, "maybe": None}),
+    "either": ("one two four EOS", "1.6EOS", {"1.6": 1.6, "much": None}),
+    "classes": ("one two EOS", "no,yesEOS", {"no, yes": [0, 1], "none": [], "perhaps": None}),
+    "options": ("one two three four six EOS", "threefourEOS", {"three four": 1, "four": None}),
+    "tags": ("anna unfathomable x EOS", "noyesnoEOS", {"no yes no": ["no", "yes", "no"], "no yes": None}),
+    "span": ("", "", {"Anna": "Anna", "unanswerable": ""}),
+    "text": ("one two EOS", "threeEOS", {"three": "three"}),
 }
 
 
-@pytest.mark.parametrize("kind", PARSED)
+@pytest.mark.parametrize("kind", WRITTEN)
 def test_an_encoder_decoder_writes_the_label_and_nothing_else_is_valid(kind, opened):
-    task = opened(kind)
+    task, (source, target, parsed) = opened(kind), WRITTEN[kind]
     objective = answer(task, "encoder_decoder")
     batch = in_order(task, objective)
     written = words(task, objective, batch.targets[0][batch.targets[0] != IGNORE]).replace(" ", "")
-    assert kind == "span" or (words(task, objective, batch.source[0]), written) == WRITTEN[kind]
-    assert {text: objective.parsed(text, task, 0) for text in PARSED[kind]} == PARSED[kind]
+    assert kind == "span" or (words(task, objective, batch.source[0]), written) == (source, target)
+    assert {text: objective.parsed(text, task, 0) for text in parsed} == parsed
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -225,5 +213,5 @@ def test_batches_do_not_depend_on_which_split_is_read_first(kind, family, opened
     objective, fresh = (answer(source, family, 80) for _ in range(2))
     batches(held_out, objective).batch(0)
     one, other = (batches(source, each).batch(0) for each in (objective, fresh))
-    assert all(a is b is None or torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values()))
+    assert torch.equal(one.tokens, other.tokens)
     assert one.reads.shape[1] == 5 if kind == "options" else one.tokens.shape[1] == 40

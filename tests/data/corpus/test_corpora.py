@@ -96,10 +96,9 @@ def test_parts_of_any_size_hold_the_same_documents(name, folder, monkeypatch):
         Path(side).write_text("".join(f"{text.partition(',')[0]} {side}\n" for text in REVIEWS))
     for ending in ("jsonl", "parquet"):
         Path(f"a.{ending}").write_bytes(FORMATS[ending](REVIEWS))
+    held_out = "text\n" + "".join(f"{text.partition(',')[0]} held out\n" for text in REVIEWS)
     for number in range(2):
-        Path(f"v{number}.csv").write_text(
-            "text\n" + "".join(f"{text.partition(',')[0]} held out\n" for text in REVIEWS)
-        )
+        Path(f"v{number}.csv").write_text(held_out)
     Path("few").mkdir()
     for number, text in enumerate(REVIEWS):
         Path(f"few/{number:02}.txt").write_text(text)
