@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.synthetic import Copy, LanguageSwitch, ListOps, Recall, Synthetic, SyntheticPairs, WhichLanguage
 
@@ -151,3 +153,9 @@ def test_recall_is_the_symbol_behind_the_key_and_copy_the_symbol_of_before(lengt
         assert len(text) == length - 1
     for example in Copy(length=length, distance=7, symbols=5, examples=50, held_out=5).open("test", tmp_path).examples:
         assert example.answer == [example.texts[max(0, place - 7)] for place in range(length)]
+
+
+def test_what_would_fill_the_memory_or_never_end_is_refused():
+    for data, key, value in (("synthetic", "order", 9), ("list_ops", "longest", 501), ("copy", "distance", 64)):
+        with pytest.raises(ScalingError, match=rf"data\.{key}={value}: "):
+            load("encoder", [f"data={data}", f"data.{key}={value}", "size=tiny"]).build("data")

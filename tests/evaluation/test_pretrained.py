@@ -110,10 +110,6 @@ IDS = {
 BEFORE, OPTIONS, AFTER = "I put", ("the", "they"), " fork down."
 
 
-def nats(logits, tokens):
-    return -float(logits.double().log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None]).sum())
-
-
 @pytest.mark.parametrize("family", IDS)
 @torch.no_grad()
 def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, tmp_path):
@@ -126,21 +122,19 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     (scored,) = scaling.evaluate_options(*words, frame="none", shots=0, **where).scored
     model = scaling.load(tmp_path / "run", device="cpu")
     before, option, after = (list(ids) for ids in model.tokenizer.encode([BEFORE, f" {OPTIONS[0]}", AFTER]))
-    module = model.module
-    if family == "gpt2":
-        read = torch.tensor([[2, *before, *option, *after]])
-        expected = nats(module.logits(Batch(read, read))[0, len(before) : -1], option + after)
-    elif family == "bert":
-        read = torch.tensor([[259, *before, *[261] * len(option), *after, 260]])
-        expected = nats(module.logits(Batch(read, read))[0, 1 + len(before) :][: len(option)], option)
+    read, source, first, target = {  # the tokens, those of the source, the first that predicts, and what is predicted
+        "gpt2": ([2, *before, *option, *after], None, len(before), option + after),
+        "bert": ([259, *before, *[261] * len(option), *after, 260], None, 1 + len(before), option),
+        "t5": ([0, 260, *option], [*before, 260, *after, 2], 0, [260, *option, 261]),
+        "marian": ([0, *option, *after[:-1]], [*before, 2], 0, option + after),
+    }[family]
+    tokens = torch.tensor([read])
+    logits = model.module.logits(Batch(tokens, tokens, source=None if source is None else torch.tensor([source])))
+    chances = logits[0, first:][: len(target)].double().log_softmax(-1)
+    assert scored["nats"][0] == pytest.approx(-float(chances[range(len(target)), target].sum()), rel=1e-5)
+    if family == "bert":
         with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
             scaling.evaluate_options(*words, shots=0, **where)
-    else:
-        source = [*before, 260, *after, 2] if family == "t5" else [*before, 2]
-        target = [260, *option, 261] if family == "t5" else option + after
-        read = torch.tensor([[0, *target[:-1]]])
-        expected = nats(module.logits(Batch(read, read, source=torch.tensor([source])))[0], target)
-    assert scored["nats"][0] == pytest.approx(expected, rel=1e-5)
     assert scored["characters"] == (4, 5)  # with the space before each
 
 

@@ -137,7 +137,7 @@ def test_the_embedding_gives_what_the_symbol_gives_and_the_last_layer_the_state(
 @pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
 def test_each_family_is_probed_for_the_tags_of_words(family, folders, capsys):
     files = {split: str(folders / f"{split}.conll") for split in ("train", "validation")}
-    for file, words in zip(files.values(), (["a", "dog"] * 30, ["the", "cat"] * 10)):
+    for file, words in zip(files.values(), (["a", "dogs"] * 30, ["the", "cats"] * 10)):
         Path(file).write_text("".join(f"{word} {'DET' if len(word) % 2 else 'X'}\n\n" for word in words))
     data = {"kind": "Task", "answer": "tags", "text": "{tokens}", "label": "{tags}", "labels": ["DET", "X"]}
     data |= {"metric": "TagAccuracy", "layout": "conll", "columns": ["tokens", "tags"], "tokenizer": "Byte"}

@@ -62,7 +62,6 @@ def test_maps_are_those_of_transformers(tmp_path, name):
     [
         "model.position=Shaw",
         "model.pattern={kind: Window, size: 4, pattern: Causal}",
-        "model.block.mixer={kind: BlockLocal, size: 4, before: 1}",
         "model.block.mixer={kind: Longformer, window: 2, dilation: 2}",
         "size.key_heads=1",
         "model.blocks={every 2: {mixer: {kind: LightweightConvolution}}}",

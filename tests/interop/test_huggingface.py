@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
 from scaling.cli import main
+from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.schema import build, overlay
 from scaling.interop import huggingface, weights
-from scaling.interop.formats import ClassifyingGPT2
+from scaling.interop.formats import ClassifyingGPT2, Llama
 from scaling.interop.huggingface import Saved
+from scaling.interop.template import Name
 from tests.interop import parity
 
 transformers = pytest.importorskip("transformers")
@@ -110,6 +112,22 @@ def test_a_model_that_transformers_lacks_is_told_by_its_first_difference():
         with pytest.raises(ScalingError, match=f"the nearest, LlamaForCausalLM, has {has}") as caught:
             huggingface.choose({"model": model, "size": parity.SIZE})
         assert caught.value.key == key
+
+
+def test_a_format_of_ones_own_is_tried_first_and_read_by_its_own_names(tmp_path, monkeypatch):
+    class Skewed(Llama):
+        architecture = "SkewedForCausalLM"
+        config: ClassVar = {"model_type": "skewed"}
+        names = tuple(Name(n.ours, n.theirs.replace("model.", "trunk."), n.layout) for n in Llama.names)
+        prefix = "trunk."
+
+    monkeypatch.setattr(schema, "_joined", {"format": {"Skewed": Skewed}})
+    sections = {"model": load("llama")["model"], "size": parity.SIZE}
+    was = weights.of(build("model", sections["model"], sections["size"]))
+    assert huggingface.write(tmp_path, Saved(sections, was)) is Skewed
+    assert "trunk.embed_tokens.weight" in weights.read(tmp_path / FILE)
+    again = huggingface.read(tmp_path).tensors
+    assert all(torch.equal(again[name], tensor) for name, tensor in was.items())
 
 
 def changed(folder, by):

@@ -84,6 +84,7 @@ def test_what_is_exported_and_imported_again_writes_the_same(tmp_path, tokenizer
     assert exported["parameters"] == printed(capsys, "import", "mine-hf", "--to", "again", "--json")["parameters"]
     for name, message in {"GPT2": "GPT2 has no model of this kind", "Lama": "did you mean 'Llama'?"}.items():
         assert message in refused(capsys, "export", "mine", "--to", "none", "--format", name)
+        assert not Path("none").exists()
     question = ("--prompt", "Why?", "--prompt", "Because", "kind=Beam", "beams=2", "--steps", "5", "--json")
     first, second = (printed(capsys, "generate", name, *question) for name in ("mine", "again"))
     assert first == second
