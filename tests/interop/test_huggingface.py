@@ -34,6 +34,7 @@ BART |= {f"{t}_{key}": value[n] for n, t in enumerate(("encoder", "decoder")) fo
 GALACTICA = {**LONG, "ffn_dim": 36, "enable_bias": False, "layer_norm_elementwise_affine": False}
 GROUPED = {"num_key_value_heads": 2, "head_dim": 8, "rope_theta": 500.0, "tie_word_embeddings": True}
 UNTIED = {"tie_word_embeddings": False}
+NEAR = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
 # Configs of transformers that turn what can be turned; tests/interop/parity.py compares the plain ones.
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", {**GPT, "n_inner": 30, "activation_function": "relu"}),
@@ -41,7 +42,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert masked": ("BertForMaskedLM", {**LONG, "type_vocab_size": 3, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
     "bert classifying": ("BertForSequenceClassification", {**LONG, "num_labels": 3, "classifier_dropout": 0.3}),
     "bert answering": ("BertForQuestionAnswering", LONG),
-    "t5 gated": ("T5ForConditionalGeneration", {**T5, **UNTIED, "feed_forward_proj": "gated-gelu"}),
+    "t5 gated": ("T5ForConditionalGeneration", {**T5, **UNTIED, **NEAR, "feed_forward_proj": "gated-gelu"}),
     "bart": ("BartForConditionalGeneration", {**BART, "activation_function": "relu"}),
     "llama grouped": ("LlamaForCausalLM", {**LONG, **GROUPED, "attention_bias": True, "rms_norm_eps": 1e-3}),
     "neox serial": ("GPTNeoXForCausalLM", {**LONG, "use_parallel_residual": False, "hidden_act": "gelu_new"}),
