@@ -19,7 +19,7 @@ from tests.evaluation.conftest import refused, untrained
 pytest.importorskip("lm_eval")
 
 WINDOW = 48  # which each report is longer than
-TASKS = ["tasks/choose.yaml", "tasks/read.yaml", "tasks/write.yaml"]
+TASKS: list[Any] = ["tasks/choose.yaml", "tasks/read.yaml", "tasks/write.yaml"]
 
 
 @pytest.fixture(scope="module")
