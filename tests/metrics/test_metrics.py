@@ -63,10 +63,17 @@ BITTEN = [
     ["The man bit him first.", "The man had bitten the dog."],
 ]
 FOX = (["The quick brown dog jumps on the log."], ["The quick brown fox jumps over the lazy dog"])
+YORK = (["in New York City.", "The  cat's (a) tail!"], [["Boston", "New York"], ["cats tail", "cat"]])
+TRIVIA, NO_RULE = ({"kind": "ExactMatch", "normalisation": rule} for rule in ("trivia", "none"))
+LETTERS = ["queen-bey", "The_J R, R ‘tolkien’", "JRR Tolkien"]
+OBAMA = (["Barack Obama", "Berlin"], [["Obama", "Michelle Obama"], ["Berlin"]])
 MISC = ["O O B-MISC I-MISC I-MISC I-MISC O", "B-PER I-PER O"], ["O O O B-MISC I-MISC I-MISC O", "B-PER I-PER O"]
 # The same entities as conlleval has them begin and end, at I and E as at B and S.
-BEGUN = ["I-PER I-PER B-PER O I-LOC I-ORG", "B-PER I-PER E-PER S-PER I-PER", "B-A I-B"]
-PLAIN = ["B-PER I-PER B-PER O B-LOC B-ORG", "B-PER I-PER I-PER B-PER B-PER", "B-A B-B"]
+BEGUN = (
+    ["I-PER I-PER B-PER O I-LOC I-ORG", "B-PER I-PER E-PER S-PER I-PER", "B-A I-B"],
+    ["B-PER I-PER B-PER O B-LOC B-ORG", "B-PER I-PER I-PER B-PER B-PER", "B-A B-B"],
+)
+MISC, BEGUN = ([[tags.split() for tags in side] for side in both] for both in (MISC, BEGUN))
 # "a-b c" against "a-d c": tokens x ##AT##-##AT## ray of a well ##AT##-##AT## known man: 9; right 1-grams 8, 2-grams 6,
 # 3-grams 5, 4-grams 4. Not split: 5 tokens; right 4, 2, 1 and none, which is smoothed to 1/2 of 2.
 COMPOUND = (["x-ray of a well-known man"], [["x-ray of a well-paid man"]])
@@ -90,31 +97,16 @@ KNOWN = {
     "mcc of three": ("MCC", list("aabbc"), list("aabcc"), {"mcc": (4 * 5 - 8) / 16}),
     "two empty texts": ("SQuAD", ["the"], [["a"]], {"f1": 0, "exact_match": 1}),  # as in the script of 1.1
     "two empty answers": ("SQuAD2", ["the"], [[]], {"f1": 1}),  # as in that of 2.0
-    "squad": (
-        *("SQuAD", ["in New York City.", "The  cat's (a) tail!"], [["Boston", "New York"], ["cats tail", "cat"]]),
-        {"f1": (2 / 3 + 1) / 2, "exact_match": 0.5},
-    ),
+    "squad": ("SQuAD", *YORK, {"f1": (2 / 3 + 1) / 2, "exact_match": 0.5}),
     "repeated words": ("SQuAD", ["x x y"], [["x z"]], {"f1": 2 * 1 / 5}),
     "squad 2": ("SQuAD2", *SQUAD2, dict.fromkeys(("f1", "answerable_f1", "unanswerable_accuracy"), 0.5)),
     "open": ("ExactMatch", ["the queen bey!", "JRR Tolkien"], ALIASES, {"exact_match": 1}),
-    "trivia": (
-        {"kind": "ExactMatch", "normalisation": "trivia"},
-        *(["queen-bey", "The_J R, R ‘tolkien’", "JRR Tolkien"], [*ALIASES, ALIASES[1]], {"exact_match": 2 / 3}),
-    ),
-    "no rule": (
-        {"kind": "ExactMatch", "normalisation": "none"},
-        *([" Queen Bey", "j.r.r. tolkien"], ALIASES, {"exact_match": 0.5}),
-    ),
+    "trivia": (TRIVIA, LETTERS, [*ALIASES, ALIASES[1]], {"exact_match": 2 / 3}),
+    "no rule": (NO_RULE, [" Queen Bey", "j.r.r. tolkien"], ALIASES, {"exact_match": 0.5}),
     "multirc's questions": ("MultiRC", [[1, 0, 1], [1, 0]], [[1, 0, 1], [0, 1]], {"f1a": 2 / 3, "mean": 7 / 12}),
-    "record": (
-        *("ReCoRD", ["Barack Obama", "Berlin"], [["Obama", "Michelle Obama"], ["Berlin"]]),
-        {"mean": (5 / 6 + 0.5) / 2, "f1": 5 / 6, "exact_match": 0.5},
-    ),
-    "seqeval's": (
-        *("EntityF1", *([*map(str.split, side)] for side in MISC)),
-        {"f1": 0.5, "precision": 0.5, "recall": 0.5, "accuracy": 0.8},
-    ),
-    "conlleval's": ("EntityF1", [*map(str.split, BEGUN)], [*map(str.split, PLAIN)], {"f1": 1}),
+    "record": ("ReCoRD", *OBAMA, {"mean": (5 / 6 + 0.5) / 2, "f1": 5 / 6, "exact_match": 0.5}),
+    "seqeval's": ("EntityF1", *MISC, {"f1": 0.5, "precision": 0.5, "recall": 0.5, "accuracy": 0.8}),
+    "conlleval's": ("EntityF1", *BEGUN, {"f1": 1}),
     "sacrebleu's": ("BLEU", DOG, BITTEN, {"bleu": 48.530827009929865}),
     "compounds": ("CompoundSplitBLEU", *COMPOUND, {"bleu_compound_split": mean(8 / 9, 6 / 8, 5 / 7, 4 / 6)}),
     "whole compounds": ("BLEU", *COMPOUND, {"bleu": mean(4 / 5, 2 / 4, 1 / 3, 1 / 4)}),
