@@ -43,7 +43,7 @@ def backwards(jobs):
     in_turn(jobs[::-1])
 
 
-def test_the_corpus_comes_out_again_whatever_its_parts_and_jobs(text, corpus, tmp_path, monkeypatch, capsys):
+def test_documents_and_windows_are_those_of_the_corpus_whatever_the_jobs(text, corpus, tmp_path, monkeypatch, capsys):
     home = prepare(text(), tmp_path / "data")
     train, validation = documents(home)
     written = "\n\n".join(file.read_text() for file in sorted(corpus.iterdir())).split("\n\n")
@@ -51,6 +51,12 @@ def test_the_corpus_comes_out_again_whatever_its_parts_and_jobs(text, corpus, tm
     assert 10 < len(validation) < 90
     source = open_split(home, "train")
     assert source.bytes_per_token == pytest.approx(sum(len(each.encode()) for each in train) / source.tokens)
+    stream, carried = np.concatenate([tokens for _, tokens in source.documents()]), pickle.dumps(source)
+    for each in (source, pickle.loads(carried)):  # which opens its files again
+        assert (each.tokens, each.windows(7)) == (len(stream), len(stream) // 7)
+        read = each.read(np.arange(len(stream) // 7)[::-1], 7).tokens[::-1]
+        np.testing.assert_array_equal(read.ravel(), stream[: read.size])
+    assert len(carried) < 20_000
     other = prepare(text(), tmp_path / "backwards", backwards)
     assert (other.name, files(other)) == (home.name, files(home))
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "workers"))
@@ -172,20 +178,6 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(text, tmp_path, small_disk
 
 
 # --- what is read ---
-
-
-def test_windows_are_the_stream_cut_up(text, tmp_path):
-    source = open_split(prepare(text(), tmp_path / "data"), "train")
-    stream, carried = np.concatenate([tokens for _, tokens in source.documents()]), pickle.dumps(source)
-    count = len(stream) // 7
-    assert (source.tokens, source.windows(7)) == (len(stream), count)
-    numbers = np.random.default_rng(0).permutation(count)
-    for each in (source, pickle.loads(carried)):  # which opens its files again
-        read = each.read(numbers, 7, documents=True)
-        np.testing.assert_array_equal(read.tokens, stream[: count * 7].reshape(count, 7)[numbers])
-        ended = np.cumsum(read.tokens == source.specials["eos"], axis=1)
-        np.testing.assert_array_equal(read.documents, 1 + np.pad(ended[:, :-1], ((0, 0), (1, 0))))
-    assert len(carried) < 20_000
 
 
 def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
