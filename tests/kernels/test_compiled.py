@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,43 +39,13 @@ def outcome() -> Any:
     return kernels or why
 
 
-@COMPILER
-def test_torch_stands_in_with_the_same_loss(monkeypatch):
-    def losses() -> list[float]:
-        model, batch = build("decoder", ""), Batch(tokens(2, 12), tokens(2, 12, 1))
-        loss = model.loss(batch).total
-        loss.backward()
-        return [loss.item(), sum(float(p.grad.square().sum()) for p in model.parameters())]
-
-    ours = losses()
+def test_kernels_are_declined_by_a_variable_and_torch_stands_in(monkeypatch):
+    model, batch = build("decoder", ""), Batch(tokens(2, 12), tokens(2, 12, 1))
+    ours = model.loss(batch).total.item()
     monkeypatch.setenv("SCALING_KERNELS", "0")
-    assert "SCALING_KERNELS" in outcome()
     monkeypatch.setattr(compiled, "_outcome", compiled._outcome.__wrapped__)
-    assert compiled.absent() is not None
-    assert losses() == pytest.approx(ours, rel=1e-4)
-
-
-TOLD = """
-import json, torch
-from scaling.kernels.compiled import absent
-from scaling.kernels.operations import activated
-print(json.dumps([absent(), activated("gelu", torch.ones(2)).tolist()]))
-"""
-
-
-@pytest.mark.slow
-@COMPILER
-def test_processes_at_once_compile_beside_each_other_and_leave_one(tmp_path):
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    command: Any = {"args": [sys.executable, "-c", TOLD], "env": env, "text": True, "stdout": subprocess.PIPE}
-    several = [subprocess.Popen(**command) for _ in range(2)]
-    output = [json.loads(process.communicate(timeout=120)[0]) for process in several]
-    assert output[0] == output[1]
-    assert output[0][0] is None
-    (made,) = (tmp_path / "scaling" / "kernels").iterdir()
-    before = made.stat().st_mtime_ns
-    assert json.loads(subprocess.run(**command, check=True).stdout) == output[0]
-    assert made.stat().st_mtime_ns == before
+    assert "SCALING_KERNELS" in str(compiled.absent())
+    assert model.loss(batch).total.item() == pytest.approx(ours, rel=1e-4)
 
 
 @COMPILER
@@ -101,39 +68,15 @@ def test_a_damaged_library_is_compiled_again_and_replaced_by_a_rename(damage, ca
     assert outcome().one() == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ('"c++', "CXX='\"c++' cannot be read: No closing quotation"),
-        ("no-such-compiler -O1", "'no-such-compiler' is not there"),
-        ("true", "makes no library"),
-        ("false", "fails: exit code 1"),
-    ],
-)
+COMPILERS = {'"c++': "No closing quotation", "no-such-compiler -O1": "is not there", "true": "makes no library"}
+
+
+@pytest.mark.parametrize(("given", "why"), COMPILERS.items())
 def test_a_malformed_compiler_is_one_line(given, why, cache, monkeypatch):
     monkeypatch.setenv("CXX", given)
     assert why in outcome()
     assert "\n" not in outcome()
     assert list(cache.glob("*")) == []
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user that nobody knows")
-def test_without_a_home_the_reason_is_one_line(monkeypatch):
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.setuid(54321)
-            os.write(write, str(outcome()).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    with os.fdopen(read) as output:
-        (line,) = output.read().splitlines()
-    assert "home" in line
-    assert "XDG_CACHE_HOME" in line
 
 
 @COMPILER

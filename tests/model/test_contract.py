@@ -1,13 +1,13 @@
 """Contracts and roles: every shipped piece keeps its slot's contract, the page names what the code declares, and what a
-parameter is for is declared where it is made: initialisation, rates, counts and tunings read no names.
+parameter is for is declared where it is made: initialisation, rates and tunings read no names. muP by its own check.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -21,13 +21,11 @@ from scaling.config.schema import kinds
 from scaling.config.shape import Shape
 from scaling.model import contract
 from scaling.model.context import Pattern
-from scaling.model.contract import CONSTANT, Added, declare, role
-from scaling.model.cost import cost
-from scaling.model.mixer.attention import attend
+from scaling.model.contract import Added, declare, role
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
-from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
-from tests.model.test_variants import flow
+from scaling.training.parametrization import MuP, Standard, initialise
+from tests.model.test_variants import build, flow
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
 SLOTS = {
@@ -64,127 +62,47 @@ def test_every_shipped_piece_declares_the_matrix_that_it_ends_with(slot):
         assert "output" in {role(module, name) for module, name in modules}, kind
 
 
-class Bare(nn.Module):
-    """A stack that declares nothing."""
+def test_a_stack_without_its_contract_is_refused_in_one_line(monkeypatch):
+    class Bare(nn.Module):
+        def __init__(self, shape, block, position):
+            super().__init__()
 
-    slot = "stack"
-
-    def __init__(self, shape, block, position):
-        super().__init__()
-        self.blocks = nn.ModuleList([block(0)])
-
-
-class Halved(nn.Module):
-    """φ(x) = x / 2: a class that inherits from nn.Module alone."""
-
-    slot = "activation"
-
-    def forward(self, x):
-        return x / 2
-
-
-class Gauged(nn.Module):
-    """A norm with a constant of its own."""
-
-    slot = "norm"
-
-    def __init__(self, width):
-        super().__init__()
-        self.gain, self.lift, self.shift = (nn.Parameter(torch.empty(width)) for _ in range(3))
-        self.constants = {"lift": 0.25}
-        declare(self, shift="bias")
+    monkeypatch.setattr(schema, "_joined", {"stack": {"Bare": Bare}})
+    config = load("decoder", [SIZE, "model.stack=Bare"])
+    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"):
+        config.build("model", config["size"])
 
 
 class Projections(nn.Module):
-    """Attention whose projections have unusual names, those of other slots among them."""
+    """A mixer whose maps have unusual names, those of other slots among them."""
 
     slot = "mixer"
 
     def __init__(self, shape):
         super().__init__()
-        self.heads = shape.heads
-        roles = {"ask": "query", "answer": "key", "embedding": "value", "proj": "output"}
-        for name, own in roles.items():
+        for name, own in ROLES.items():
             setattr(self, name, declare(nn.Linear(shape.width, shape.width, bias=False), weight=own))
 
     def forward(self, x, context):
-        q, k, v = (part(x).unflatten(-1, (self.heads, -1)) for part in (self.ask, self.answer, self.embedding))
-        here = context.places.positions
-        q, k = context.position.rotate(q, k, here, here)
-        return self.proj(attend(q, k, v, context, scale=q.shape[-1] ** -0.5, dropout=0.0).flatten(2))
+        return self.proj(self.ask(x) + self.answer(x) + self.embedding(x))
 
 
-@pytest.fixture(autouse=True)
-def joined(monkeypatch):
-    own = {"mixer": Projections, "stack": Bare, "activation": Halved}
-    joined = {slot: {piece.__name__: piece} for slot, piece in own.items()}
-    monkeypatch.setattr(schema, "_joined", {**joined, "norm": {"Gauged": Gauged}})
+ROLES = {"ask": "query", "answer": "key", "embedding": "value", "proj": "output"}
 
 
-def test_a_stack_without_its_contract_is_refused_in_one_line_and_an_activation_needs_none():
-    config = load("decoder", [SIZE, "model.stack=Bare", "size.layers=1"])
-    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"):
-        config.build("model", config["size"])
-    config = load("decoder", [SIZE, "model.block.channel={kind: Gated, activation: Halved}"])
-    config.build("model", config["size"])
-
-
-def test_a_constant_starts_where_its_piece_says_on_meta_too():
-    config = load("decoder", [SIZE, "model.stack.norm=Gauged"])
-    with torch.device("meta"):
-        model: Any = config.build("model", config["size"])
-    own = initialise(model, Standard(), 0).decoder.stack.norm
-    assert [p.unique().tolist() for p in (own.gain, own.lift, own.shift)] == [[1.0], [0.25], [0.0]]
-
-
-RENAMED = {"query": "ask", "key": "answer", "value": "embedding", "out": "proj"}
-FIXUP = ["model.block.residual=Fixup", "model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
-PARAMETRIZATIONS = [GPT2(), BERT(), T5(), Glorot(), Standard(head="normal"), MuP(base=16, head="normal")]
-
-
-def both(*changes: str) -> list[Any]:
-    """The config of the shipped attention, and of the one with unusual names."""
-    return [load("decoder", [SIZE, f"model.block.mixer={kind}", *changes]) for kind in ("Attention", "Projections")]
-
-
-def renamed(name: str) -> str:
-    """The name of a parameter, or of what tuning adds to a map."""
-    return ".".join(RENAMED.get(part, part) if ".mixer.piece." in name else part for part in name.split("."))
-
-
-@pytest.mark.parametrize(
-    ("parametrization", "changes"),
-    [*((each, []) for each in PARAMETRIZATIONS), (Standard(head="normal"), FIXUP)],
-    ids=lambda each: type(each).__name__,
-)
-def test_an_attention_with_unusual_names_starts_and_learns_like_the_shipped_one(parametrization, changes):
-    shipped, own = (
-        {spec.name: (spec, p) for spec, p in parameters(initialise(c.build("model", c["size"]), parametrization, 0))}
-        for c in both(*changes)
-    )
-    assert [renamed(name) for name in shipped] == list(own)
-    for name, (spec, parameter) in shipped.items():
-        other, drawn = own[renamed(name)]
-        assert (other.role, other.slot, other.start, other.fan_in) == (spec.role, spec.slot, spec.start, spec.fan_in)
-        assert parametrization.rate(other) == parametrization.rate(spec)
-        if spec.role not in CONSTANT:
-            assert parametrization.draw(other) == parametrization.draw(spec)
-            # Other names are other draws, of the same deviation: 4,096 numbers give it to 1%.
-            torch.testing.assert_close(drawn.std(), parameter.std(), rtol=0.06, atol=1e-6)
-
-
-def test_an_attention_with_unusual_names_costs_computes_and_is_tuned_as_the_shipped_one():
-    shipped, own = (cost(config).to_json() for config in both())
-    del shipped["memory_bytes_one_window_float32_adam"], own["memory_bytes_one_window_float32_adam"]
-    assert own == shipped
-    shipped, own = (initialise(c.build("model", c["size"]), Standard(head="normal"), 0) for c in both())
-    own.load_state_dict({renamed(name): tensor for name, tensor in shipped.state_dict().items()})
-    tokens = torch.randint(0, 61, (2, 24), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(own.loss(Batch(tokens, tokens)).total, shipped.loss(Batch(tokens, tokens)).total)
-    for line in ("{kind: IA3, targets: [key, value]}", "{kind: LoRA, targets: [query, value]}"):
-        models = [build_model(config.tree) for config in both(f"tuning={line}")]
-        names = [[name for name, part in m.named_modules() if isinstance(part, Added)] for m in models]
-        assert [renamed(name) for name in names[0]] == names[1]
+def test_a_parameter_is_initialised_counted_and_tuned_by_its_declared_role_whatever_its_name(monkeypatch):
+    monkeypatch.setattr(schema, "_joined", {"mixer": {"Projections": Projections}})
+    config = load("decoder", [SIZE, "model.block.mixer=Projections", "tuning={kind: LoRA, targets: [query, value]}"])
+    model = build_model(config.tree)
+    own = {
+        spec.name.rpartition("mixer.piece.")[2]: spec
+        for spec, _ in parameters(model)
+        if "0.branches.mixer." in spec.name
+    }
+    for name, declared in ROLES.items():
+        assert (own[f"{name}.weight"].role, own[f"{name}.weight"].slot) == (declared, "mixer")
+    added = {name.rpartition("piece.")[2] for name, part in model.named_modules() if isinstance(part, Added)}
+    assert added == {"ask.lora", "embedding.lora"}
 
 
 def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
@@ -192,3 +110,54 @@ def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
     assert (role(layer, "weight"), role(layer, "bias"), role(norm, "weight")) == ("hidden", "bias", "gain")
     with pytest.raises(ValueError, match="Linear has no parameter wieght"):
         declare(nn.Linear(2, 2), wieght="output")
+
+
+# The coordinate check of Yang et al. 2022 (appendix D.1): under muP, how far activations move in a few steps does not
+# grow with width; under the standard parametrization it does.
+
+WIDTHS = (64, 128, 256)
+
+
+def movement(parametrization, width: int) -> dict[str, float]:
+    """Mean |change| of each layer's output and of the logits after a few Adam steps on one batch."""
+    size = f"size={{width: {width}, layers: 2, heads: 4, vocabulary: 64, length: 16}}"
+    config = load("decoder", [size, "model.block.mixer.scale=width", "model.block.residual=Pre"])
+    model = initialise(config.build("model", config["size"]), parametrization, seed=1)
+    x = torch.randint(0, 64, (8, 17), generator=torch.Generator().manual_seed(0))
+    batch = Batch(x[:, :-1], x[:, 1:])
+    groups = [{"params": [p], "lr": 0.01 * parametrization.rate(spec)} for spec, p in parameters(model)]
+    optimizer = torch.optim.Adam(groups, betas=(0.9, 0.95))
+
+    def activations() -> dict[str, torch.Tensor]:
+        with torch.no_grad(), model.watch("decoder.stack.blocks.?") as seen:
+            return {"logits": model.logits(batch), **{name: each[0] for name, each in seen.items()}}
+
+    start = activations()
+    for _ in range(4):
+        optimizer.zero_grad()
+        model.loss(batch).total.backward()
+        optimizer.step()
+    return {name: (end - start[name]).abs().mean().item() for name, end in activations().items()}
+
+
+def growth(parametrization) -> dict[str, float]:
+    """The exponent of width with which the movement of each activation grows."""
+    moved = [movement(parametrization, width) for width in WIDTHS]
+    return {name: np.polyfit(np.log(WIDTHS), np.log([one[name] for one in moved]), 1)[0] for name in moved[0]}
+
+
+def test_activations_move_alike_at_every_width_under_mup_and_more_with_width_under_the_standard():
+    assert all(abs(slope) < 0.2 for slope in growth(MuP(base=64, head="normal")).values())
+    slopes = growth(Standard(head="normal"))
+    assert slopes["decoder.stack.blocks.1"] > 0.8
+    assert slopes["logits"] > 0.25
+
+
+def test_a_draw_depends_on_the_name_and_the_seed_alone():
+    plain, learned = build("decoder", ""), build("decoder", "model.position=Learned")
+    a, b, c = (
+        dict(initialise(model, Standard(), seed).named_parameters())
+        for model, seed in ((plain, 0), (learned, 0), (build("decoder", ""), 1))
+    )
+    assert all(torch.equal(parameter, b[name]) for name, parameter in a.items())
+    assert not torch.equal(a["decoder.embedding.table"], c["decoder.embedding.table"])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from scaling.base.batch import Batch
 from scaling.config.schema import build
 from scaling.config.shape import Shape
-from scaling.model.context import Cache, Context, Mask, Notes, Places
+from scaling.model.context import Context, Mask, Notes, Places
 
 
 def shape(width: int, length: int, heads: int = 1, **sizes: int) -> Shape:
@@ -29,20 +29,17 @@ def context(
     length: int | None = None,
     documents: Tensor | None = None,
     prefix: Tensor | None = None,
-    start: int = 0,
-    cache: Cache | None = None,
     memory: Tensor | None = None,
     memory_documents: Tensor | None = None,
     **given: Any,
 ) -> Context:
-    """A pass over rows of tokens, after those of the cache, and before a memory [b s w]."""
+    """A pass over rows of tokens, before a memory [b s w]."""
     sees = build("pattern", pattern)
     tokens = torch.zeros(rows, of.length if length is None else length, dtype=torch.long)
-    places = Places.of(Batch(tokens, tokens, documents, prefix=prefix), start)
-    keys = places if cache is None else cache.then(places)
+    places = Places.of(Batch(tokens, tokens, documents, prefix=prefix))
     torch.manual_seed(1)
     hooks = build("position", position, of, sees).double()
-    now = Context(Mask(sees, places, keys), hooks, Notes(), cache, **given)
+    now = Context(Mask(sees, places, places), hooks, Notes(), None, **given)
     if memory is not None:
         of_memory = Places.of(Batch(memory[..., 0], memory[..., 0], memory_documents))
         now.memories, now.memory_mask = (memory,), Mask(build("pattern", "Bidirectional"), places, of_memory)

@@ -1,5 +1,5 @@
-"""The ways to attend against softmax written out in float64, long rows in parts, scales and relative positions, and
-what a cache keeps.
+"""The ways to attend against softmax written out in float64, scales and relative positions, places in a tree, and what
+a cache keeps.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
@@ -7,29 +7,35 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
+from scaling.data.task.example import OUTSIDE, places
 from scaling.kernels.compiled import absent
 from scaling.model.context import ROOM, Cache, Context, State
 from scaling.model.mixer import attention as ways
-from tests.pieces.formulas import context, draw, made, shape, with_gradients
+from tests.model.test_variants import batch_for, hidden
+from tests.model.test_variants import build as model_of
+from tests.pieces.formulas import array, context, draw, made, shape, with_gradients
 
 ROWS, LENGTH, HEADS, WIDTH, VALUE = 3, 9, 4, 6, 5
 SHAPE = shape(HEADS * WIDTH, LENGTH, HEADS, value_width=VALUE)
 PACKED = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [0] * 2 + [1] * 7])
 PREFIX = torch.tensor([2, 5, 0])
 POSITIONS = sorted(kinds("position"))
-WAYS = {"explicit": (torch.float64, 1e-12), "sdpa": (torch.float64, 1e-12)}
+WAYS = dict.fromkeys(("explicit", "sdpa", "parts"), (torch.float64, 1e-12))
 if absent() is None:
     WAYS["kernel"] = (torch.float32, 1e-5)
-LOW = [(way, dtype, 1e-5 if dtype == torch.float32 else 6e-2)
-       for way in ("explicit", "sdpa") for dtype in (torch.float32, torch.bfloat16)]  # fmt: skip
 
 
 def now(pattern: Any = "Causal", position: str = "NoPosition", documents: Tensor | None = None) -> Context:
@@ -69,63 +75,40 @@ def agree(way: str, here: Context, dtype: torch.dtype, tolerance: float, key_hea
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_way_is_softmax_written_out_under_every_pattern_and_position(way):
+def test_a_way_is_softmax_written_out_under_every_pattern_and_position(way, monkeypatch):
+    monkeypatch.setattr(ways, "PART", 2 * LENGTH)
     for pattern, documents in itertools.product(("Causal", "Bidirectional", "Prefix"), (None, PACKED)):
         agree(way, now(pattern, documents=documents), *WAYS[way])
     for position in POSITIONS:
         here = now(position=position, documents=PACKED)
-        if way == "explicit" or not here.position.mixes_values:
+        if way in ("explicit", "parts") or not here.position.mixes_values:
             agree(way, here, *WAYS[way])
     for key_heads in (2, 1):
         agree(way, now(), *WAYS[way], key_heads)
 
 
-@pytest.mark.parametrize(("way", "dtype", "tolerance"), LOW)
-def test_a_way_is_softmax_in_narrow_numbers_too(way, dtype, tolerance):
-    agree(way, now(), dtype, tolerance)
+NEAR, FAR = {"keys": 256}, {"keys": 1025, "kernel": True}
+CHOICES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (FAR, {}, "kernel"),
+    (FAR, {"dropout": 0.1}, "sdpa"),
+    (FAR, {"position": "Shaw"}, "explicit"),
+    (FAR, {"shown": True}, "explicit"),
+    ({**FAR, "queries": 1}, {}, "sdpa"),
+    (NEAR, {}, "explicit"),
+    ({"keys": 257}, {}, "sdpa"),
+    ({**NEAR, "device": "meta"}, {}, "sdpa"),
+    ({"keys": 4096}, {"position": "ALiBi"}, "parts"),
+    ({"keys": 4096, "device": "cuda"}, {"position": "ALiBi"}, "sdpa"),
+]
 
 
-@pytest.mark.parametrize(
-    ("setting", "line", "way"),
-    [
-        ({"keys": 1025, "kernel": True}, {}, "kernel"),
-        ({"keys": 1025, "kernel": True}, {"dropout": 0.1}, "sdpa"),
-        ({"keys": 1025, "kernel": True}, {"position": "Shaw"}, "explicit"),
-        ({"keys": 1025, "kernel": True, "queries": 1}, {}, "sdpa"),
-        ({"keys": 256}, {}, "explicit"),
-        ({"keys": 257}, {}, "sdpa"),
-        ({"keys": 257}, {"shown": True}, "explicit"),
-        ({"keys": 1024, "dtype": torch.bfloat16}, {}, "explicit"),
-        ({"keys": 1025, "dtype": torch.bfloat16}, {}, "sdpa"),
-        ({"keys": 256, "device": "meta"}, {}, "sdpa"),
-        ({"keys": 4096}, {"position": "ALiBi"}, "parts"),
-        ({"keys": 4096, "device": "meta"}, {"position": "ALiBi"}, "counted"),
-        ({"keys": 4096, "device": "cuda"}, {"position": "ALiBi"}, "sdpa"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "line", "way"), CHOICES)
 def test_the_way_follows_the_setting(setting, line, way):
     usual = {"device": "cpu", "dtype": torch.float32, "width": 8, "value_width": 8, "kernel": False}
     here = now(position=line.get("position", "NoPosition"))
     here.weights = (lambda weights: None) if line.get("shown") else None
     setting = ways.Setting(**{**usual, "queries": setting["keys"], **setting})
     assert ways.choose(setting, here, line.get("dropout", 0.0)) == way
-
-
-# Long rows in parts
-
-LONG_PACKED = torch.tensor([[1] * 9 + [2] * 2 + [3] * 12 + [4] * 17, [0] * 3 + [1] * 30 + [0] * 7])
-
-
-def run(length: int, position: str, pattern: str, documents: Any, kind: str) -> Any:
-    """The output, and the gradients of all that bears on it."""
-    own = shape(24, length, HEADS)
-    mixer = made("mixer", kind, own, None)
-    x = draw(2, length, 24).requires_grad_()
-    here = context(own, pattern, position=position, rows=2, documents=documents)
-    y = mixer(x, here)
-    real = slice(None) if documents is None else documents > 0
-    (y * draw(2, length, 24, seed=1))[real].sum().backward()
-    return y[real], x.grad, *(p.grad for p in (*mixer.parameters(), *here.position.parameters()))
 
 
 class Largest(TorchDispatchMode):
@@ -139,48 +122,21 @@ class Largest(TorchDispatchMode):
         return found
 
 
-def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("NEAR_KEYS", 0), ("SQUARE", 7 * 40), ("PART", 7 * 40)):
-        monkeypatch.setattr(ways, name, value)
-
-
-@pytest.mark.parametrize(
-    ("position", "pattern", "kind", "documents"),
-    [
-        ("RelativeBias", "Bidirectional", "Attention", LONG_PACKED),
-        ("Shaw", "Causal", "Attention", None),
-        ("TransformerXL", "Causal", "Attention", LONG_PACKED),
-        ("ALiBi", "Causal", "MemoryCompressed", LONG_PACKED),
-    ],
-)
-def test_parts_are_the_whole_and_no_tensor_is_the_square(position, pattern, kind, documents, monkeypatch):
-    whole = run(40, position, pattern, documents, kind)
-    in_parts(monkeypatch)
-    with Largest() as seen:
-        parts = run(40, position, pattern, documents, kind)
-    for found, expected in zip(parts, whole, strict=True):
-        assert (found is None) == (expected is None)
-        if expected is not None:
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-    assert seen.numbers < 2 * HEADS * 40 * 40 / 2
-
-
-def test_dropout_draws_the_same_in_both_passes(monkeypatch):
+def test_no_part_is_the_square_and_dropout_draws_the_same_in_both_passes(monkeypatch):
     """Where it did not, the gradient by the values would not be that of the output, which is linear in them."""
-    in_parts(monkeypatch)
-    q, k, v = (draw(1, 40, 2, 8, seed=seed) for seed in range(3))
-    v.requires_grad_()
-    torch.manual_seed(3)
-    y = ways.attend(q, k, v, context(shape(16, 40, 2)), scale=0.3, dropout=0.4)
-    y.sum().backward()
+    monkeypatch.setattr(ways, "PART", 7 * 40)
+    q, k, v = (draw(1, 40, 2, 8, seed=seed).requires_grad_() for seed in range(3))
+    with Largest() as seen:
+        y = ways.WAYS["parts"](q, k, v, context(shape(16, 40, 2)), 0.3, 0.4)
+        y.sum().backward()
     assert (v.grad * v).sum().item() == pytest.approx(y.sum().item(), rel=1e-9)
+    assert seen.numbers < 2 * 40 * 40 / 2
 
 
 # Relative positions
 
 
-@pytest.mark.parametrize("scale", ["sqrt", "width"])
-@pytest.mark.parametrize("position", ["Shaw", "TransformerXL"])
+@pytest.mark.parametrize(("position", "scale"), [("Shaw", "width"), ("TransformerXL", "sqrt")])
 @torch.no_grad()
 def test_relative_logits_are_the_papers_under_every_scale(position, scale):
     """softmax(s (q·k + q·a)) of Shaw et al., s (q·k + u·k + (q + v)·W R) of Dai et al., query by query."""
@@ -221,20 +177,82 @@ def test_rotary_tables_of_a_pass_without_gradients_serve_one_with():
 @torch.inference_mode()
 def test_a_cache_holds_what_was_appended_and_chosen_and_its_copies_go_on_by_themselves():
     """Against tensors that are put together anew at each step."""
-    cache, chance = Cache(states={"piece": State()}), random.Random(0)
-    pairs = [(cache, torch.empty(3, 0, 2))]
+    pairs, generator = [(Cache(states={"piece": State()}), torch.empty(3, 0, 2))], random.Random(0)
     for step in range(3 * ROOM):
         if step in (5, 2 * ROOM):
             pairs.append((pairs[0][0].copy(), pairs[0][1]))
-        for number, (one, expected) in enumerate(pairs):
-            new = torch.randn(len(expected), chance.choice((1, 1, 1, ROOM)), 2)
-            expected = torch.cat([expected, new], 1)
-            assert torch.equal(one.states["piece"].append("key", new), expected)
-            if chance.random() < 0.3:
-                rows = torch.tensor([chance.randrange(len(expected)) for _ in range(chance.choice((2, 3, 5)))])
-                one.select(rows)
+        for number, (cache, expected) in enumerate(pairs):
+            expected = torch.cat([expected, new := torch.randn(len(expected), 1 + step % 3, 2)], 1)
+            assert torch.equal(cache.states["piece"].append("key", new), expected)
+            rows = torch.tensor([generator.randrange(len(expected)) for _ in range(2 + step % 4)])
+            if generator.random() < 0.3:
+                cache.select(rows)
                 expected = expected[rows]
-            if chance.random() < 0.1:  # a piece may keep something else in its place
-                expected = expected[:, expected.shape[1] // 2 :]
-                one.states["piece"]["key"] = one.states["piece"]["key"][:, -expected.shape[1] :]
-            pairs[number] = one, expected
+            pairs[number] = cache, expected
+
+
+# Places in a tree
+
+ABOVE = (2, 3, 0, 5, 3, 5, 0)  # two roots: words 3 and 7
+SEEN = torch.tensor([[at, *place] for at, place in enumerate(places(ABOVE))])[None]  # [1 t 4] of the words
+
+
+def above(word: int) -> list[int]:
+    """A word and those up to its root."""
+    return [word] if ABOVE[word - 1] == 0 else [word, *above(ABOVE[word - 1])]
+
+
+def distance(query: int, key: int) -> int:
+    depths = len(above(query)), len(above(key))
+    if query in above(key) or key in above(query):
+        return depths[1] - depths[0]
+    return (depths[0] + depths[1]) * (1 if key > query else -1)
+
+
+@pytest.mark.parametrize("kind", ["absolute", "relative", "both"])
+def test_a_place_in_a_tree_is_its_formula(kind):
+    pattern, own = build("pattern", "Bidirectional"), shape(8, 16, 2)
+    torch.manual_seed(0)
+    line = {"kind": "Syntax", "places": kind, "depth": 2, "distance": 3}  # words of different branches are further
+    position = build("position", line, own, pattern).double()
+    x, q, k = draw(1, 7, 8), draw(1, 7, 2, 4), draw(1, 7, 2, 4, seed=1)
+    if kind == "relative":
+        assert position.embed(x, SEEN) is x
+    else:
+        rows = np.array([array(position.depth)[min(len(above(word)), 2)] for word in range(1, 8)])
+        sines = array(build("position", "Sinusoidal", own, pattern).embed(x, torch.arange(7)[None])[0])
+        np.testing.assert_allclose(array(position.embed(x, SEEN)[0]), sines + rows, atol=1e-12)
+    assert position.adds_score == (kind != "absolute")
+    if kind == "absolute":
+        return
+    before, below = array(position.before), array(position.below)
+    found = array(position.score(q, k, SEEN, SEEN)[0])
+    for t, s in np.ndindex(7, 7):
+        row = before[np.clip(s - t, -3, 3) + 3] + below[np.clip(distance(t + 1, s + 1), -3, 3) + 3]
+        np.testing.assert_allclose(found[:, t, s], array(q[0, t]) @ row, atol=1e-12)
+
+
+def treed(batch: Batch) -> Batch:
+    tree = torch.tensor([*places(ABOVE), *[OUTSIDE] * (batch.tokens.shape[1] - len(ABOVE))])
+    return replace(batch, tree=tree.expand(batch.rows, -1, -1))
+
+
+def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not():
+    model = model_of("encoder", "model.position=Syntax").double()
+    plain = treed(batch_for(model))
+    assert (hidden(model, plain) - hidden(model, batch_for(model))).abs().max() > 1e-3
+    padded = replace(
+        plain,
+        tokens=pad(plain.tokens, (2, 0), value=7),
+        documents=pad(torch.ones_like(plain.tokens), (2, 0)),
+        segments=pad(plain.segments, (2, 0)),
+        tree=pad(plain.tree, (0, 0, 2, 0)),
+    )
+    torch.testing.assert_close(hidden(model, padded)[:, 2:], hidden(model, plain), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("change", ["model.block.mixer=MemoryCompressed", "tuning={kind: Prompt, length: 3}"])
+def test_what_is_no_token_has_no_place_in_a_tree(change):
+    model = model_of("encoder", f"{change}; model.position=Syntax")
+    with pytest.raises(ScalingError, match="have no place in a tree"):
+        hidden(model, treed(batch_for(model)))

@@ -1,10 +1,9 @@
-"""Norms, residuals, the Evolved Transformer's blocks, experts and product keys against their papers in float64."""
+"""Residuals, experts, product keys and stacks against their papers in float64, and what a decoder reads."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,12 @@ from scaling.config.compose import load
 from scaling.model.blocks import GRU, Fixup, LayerNorm, NoNorm, ReZero
 from scaling.model.channels import imbalance
 from scaling.model.parameters import parameters
+from scaling.model.stacks import ACT, Transparent
 from scaling.training.parametrization import T5, Standard, initialise
 from tests.pieces.formulas import affine, array, context, draw, made, shape, sigmoid
 
 SHAPE = shape(8, 8)
 X = draw(2, 8, 8)
-
-
-def normed(x: np.ndarray, norm: Any) -> np.ndarray:
-    if isinstance(norm, NoNorm):
-        return x
-    x = x - x.mean(-1, keepdims=True) if isinstance(norm, LayerNorm) else x
-    bias = array(norm.bias) if isinstance(norm, LayerNorm) else 0
-    gain = 1 if norm.gain is None else array(norm.gain) + norm.around
-    return gain * x / np.sqrt((x**2).mean(-1, keepdims=True) + norm.eps) + bias
 
 
 class Piece(nn.Module):
@@ -70,36 +61,24 @@ def started(*changes: str, parametrization: Any = None, family: str = "encoder_d
     return initialise(config.build("model", config["size"]), parametrization or T5(), 0)
 
 
-@pytest.mark.parametrize("residual", ["ReZero", "Fixup"])
-def test_a_model_starts_as_the_identity(residual):
-    model, seen = started(f"model.block.residual={residual}"), []
-    tokens = torch.randint(0, 61, (2, 6), generator=torch.Generator().manual_seed(0))
-    with model.decoder.embedding.register_forward_hook(lambda *call: seen.append(call[-1])):
-        assert torch.equal(model(Batch(tokens, tokens, source=tokens)).hidden, seen[0])
-
-
 def test_the_rules_of_fixup_act():
+    """Of a branch of m matrices in a model of L, all but the last are scaled by L^(-1/(2m − 2)); the last is zero."""
     fixup, plain = (
         {spec.name: p for spec, p in parameters(started(*residual, "model.tie=[]"))}
         for residual in (["model.block.residual=Fixup"], [])
     )
-    branches = 3 * 2 + 3 * 3
     for name, parameter in fixup.items():
         kind = name.split(".")[-2]
         if kind == "out" or name == "head.weight":
             assert not parameter.any(), name
-        elif kind in ("query", "key", "value"):  # four matrices with `out`
-            torch.testing.assert_close(parameter, plain[name] * branches ** (-1 / 6))
-        elif kind == "hidden" and parameter.ndim == 2:  # two
-            torch.testing.assert_close(parameter, plain[name] * branches ** (-1 / 2))
         elif parameter.ndim > 1:
-            assert torch.equal(parameter, plain[name]), name
-    line = ["model.block.residual=Fixup", "model.block.channel={kind: Gated, activation: Swish}"]
-    for further in ([], ["model.stack.distinct=1"]):  # a shared block counts each of its runs
-        model = started(*line, *further, family="decoder", parametrization=Standard())
-        each = [spec for spec, _ in parameters(model) if ".channel.piece." in spec.name]
-        start = {spec.name.split(".")[-2]: spec.start for spec in each}
-        assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
+            power = {"query": -1 / 6, "key": -1 / 6, "value": -1 / 6, "hidden": -1 / 2}.get(kind, 0)
+            torch.testing.assert_close(parameter, plain[name] * (3 * 2 + 3 * 3) ** power)
+    # A gated channel has three matrices; a shared block counts each of its runs.
+    line = ["model.block.channel={kind: Gated, activation: Swish}", "model.stack.distinct=1"]
+    model = started("model.block.residual=Fixup", *line, family="decoder", parametrization=Standard())
+    start = {spec.name.split(".")[-2]: spec.start for spec, _ in parameters(model) if ".channel.piece." in spec.name}
+    assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
 
 
 # Experts
@@ -107,29 +86,16 @@ def test_the_rules_of_fixup_act():
 ROWS, LENGTH, EXPERTS = 3, 10, 4
 EXPERT = shape(6, LENGTH, hidden=16)
 ROUTED = torch.tensor([[1] * LENGTH, [0] * 3 + [1] * 7, [1] * 4 + [2] * 4 + [0] * 2])
-KINDS = pytest.mark.parametrize("kind", ["MixtureOfExperts", "Switch"])
 
 
-def layer(kind: str, **keys: Any) -> Any:
-    return made("channel", {"kind": kind, "activation": "ReLU", "experts": EXPERTS, **keys}, EXPERT)
-
-
-def routed(documents: torch.Tensor | None = None, rows: int = ROWS) -> Any:
-    return context(EXPERT, "Bidirectional", rows=rows, documents=documents)
-
-
-def x(seed: int = 1) -> torch.Tensor:
-    return draw(ROWS, LENGTH, 6, seed=seed)
-
-
-def transcribed(piece: Any, given: torch.Tensor, documents: torch.Tensor, capacity: int | None) -> np.ndarray:
+def transcribed(piece: Any, given: torch.Tensor, capacity: int | None) -> np.ndarray:
     """The papers' layer, position by position, each going to its experts while they have seats in its row."""
     gate, up, down = (array(p) for p in (piece.gate.weight, piece.experts.hidden.weight, piece.experts.out.weight))
     found = np.zeros(given.shape)
     for row, vectors in enumerate(given.numpy()):
         taken = np.zeros(len(gate), int)
         for place, vector in enumerate(vectors):
-            if documents[row, place] == 0:
+            if ROUTED[row, place] == 0:
                 continue
             chances = np.exp(gate @ vector)
             chances /= chances.sum()
@@ -142,71 +108,34 @@ def transcribed(piece: Any, given: torch.Tensor, documents: torch.Tensor, capaci
     return found
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["MixtureOfExperts", "Switch"])
 @pytest.mark.parametrize("capacity", [0.4, 1.2, 4.0])
-def test_experts_equal_their_formula_and_see_neither_other_rows_nor_later_positions_nor_padding(kind, capacity):
-    piece, each = layer(kind, capacity=capacity), max(1, int(capacity * LENGTH / EXPERTS))
-    found, close = piece(x(), routed(ROUTED)), partial(torch.testing.assert_close, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(array(found), transcribed(piece, x(), ROUTED, each), rtol=1e-12, atol=1e-12)
-    close(piece(x()[:1], routed(ROUTED[:1], 1)), found[:1])
-    close(piece(torch.cat([x()[:, :6], x(7)[:, 6:]], 1), routed(ROUTED))[:, :6], found[:, :6])
-    close(piece(torch.where(ROUTED[..., None] > 0, x(), x(7)), routed(ROUTED)), found)
-    found = array(piece.eval()(x(), routed(ROUTED)))
-    np.testing.assert_allclose(found, transcribed(piece, x(), ROUTED, None), rtol=1e-12, atol=1e-12)
-
-
-def test_the_loss_of_balance():
-    even, everything = torch.full((1, 4, 4), 0.25), torch.ones(1, 4, dtype=torch.bool)
-    assert imbalance(even, torch.tensor([[0, 1, 2, 3]]), everything) == 1
-    # f = (3/4, 1/4, 0, 0), P = (.4, .3, .2, .1): 4 (.3 + .075); where the last is padding f = (2/3, 1/3, 0, 0).
-    uneven = torch.tensor([0.4, 0.3, 0.2, 0.1]).expand(1, 4, 4)
-    assert imbalance(uneven, torch.tensor([[0, 0, 1, 0]]), everything).item() == pytest.approx(1.5)
-    found = imbalance(uneven, torch.tensor([[0, 0, 1, 3]]), torch.tensor([[True, True, True, False]])).item()
-    assert found == pytest.approx(4 * (0.4 * 2 / 3 + 0.3 / 3))
-    assert imbalance(even, torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.bool)) == 0
-
-
-@KINDS
-def test_the_loss_of_balance_joins_that_of_other_layers_by_its_weight(kind):
-    piece, once, twice = layer(kind, capacity=4.0, balance=1.0), routed(), routed()
-    piece(x(), once)
-    piece.balance = 0.5
-    piece(x(), twice)
+def test_experts_are_their_formula_and_their_loss_of_balance_is_added_by_its_weight(kind, capacity):
+    """In training each expert has so many seats in a row."""
+    line = {"kind": kind, "activation": "ReLU", "experts": EXPERTS, "capacity": capacity, "balance": 1.0}
+    piece, given = made("channel", line, EXPERT), draw(ROWS, LENGTH, 6, seed=1)
+    once, twice, last = (context(EXPERT, "Bidirectional", rows=ROWS, documents=ROUTED) for _ in range(3))
+    seats = max(1, int(capacity * LENGTH / EXPERTS))
+    for each, found in ((seats, piece(given, once)), (None, piece.eval()(given, last))):
+        np.testing.assert_allclose(array(found), transcribed(piece, given, each), rtol=1e-12, atol=1e-12)
+    piece.train().balance = 0.5
+    piece(given, twice)
     assert twice.notes.losses["balance"] == once.notes.losses["balance"] / 2
-    piece(x(), twice)
+    piece(given, twice)
     assert twice.notes.losses["balance"] == once.notes.losses["balance"]
 
 
-BASE = shape(768, 512, 12)
+def test_the_loss_of_balance():
+    """f = (3/4, 1/4, 0, 0), P = (.4, .3, .2, .1): 4 (.3 + .075); where the last is padding f = (2/3, 1/3, 0, 0)."""
+    uneven, there = torch.tensor([0.4, 0.3, 0.2, 0.1]).expand(1, 4, 4), torch.tensor([[True, True, True, False]])
+    assert imbalance(torch.full((1, 4, 4), 0.25), torch.tensor([[0, 1, 2, 3]]), there | True) == 1
+    assert imbalance(uneven, torch.tensor([[0, 0, 1, 0]]), there | True).item() == pytest.approx(1.5)
+    found = imbalance(uneven, torch.tensor([[0, 0, 1, 3]]), there).item()
+    assert found == pytest.approx(4 * (0.4 * 2 / 3 + 0.3 / 3))
+    assert imbalance(uneven, torch.tensor([[0, 0, 1, 3]]), there & False) == 0
 
 
-def more(line: dict[str, Any], tokens: int) -> float:
-    """How many T of Mesh TensorFlow's operations a channel has beyond the dense one in its place, forwards."""
-    with torch.device("meta"):
-        piece = made("channel", line, BASE, None)
-    return (piece.mesh_operations(tokens) - tokens * 2 * 768 * 3072) / 1e12
-
-
-def test_what_mesh_tensorflow_counts():
-    """12 + 12 layers of width 768: the published counts, from the baseline's 11.073T. Every fourth layer is a mixture
-    of 32 experts, or the 11th of the decoder has product keys.
-    """
-    inputs, targets = 128 * 512, 128 * 114
-    for line, encoder, published in (
-        ({"kind": "MixtureOfExperts", "hidden_times": 0.5}, 2.0, 11.710),
-        ({"kind": "Switch"}, 1.2, 11.751),
-    ):
-        whole = {"activation": "ReLU", **line}
-        total = more({**whole, "capacity": encoder}, inputs) + more({**whole, "capacity": 1.25}, targets)
-        assert 11.073 + 3 * total == pytest.approx(published, rel=2e-4)
-    line = {"kind": "ProductKeys", "norm": "LayerNorm"}
-    assert 11.073 + more(line, targets) == pytest.approx(387.050, abs=1e-3)
-    with torch.device("meta"):
-        numbers = sum(parameter.numel() for parameter in made("channel", line, BASE, None).parameters())
-    assert numbers - 2 * 768 * 3072 - 3072 - 768 == 197_260_160
-
-
-@pytest.mark.parametrize(("nearest", "norm"), [(1, "NoNorm"), (3, "LayerNorm"), (7, "LayerNorm")])
+@pytest.mark.parametrize(("nearest", "norm"), [(1, "NoNorm"), (3, "LayerNorm")])
 def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
     own, heads, keys, half = shape(6, 5), 2, 7, 4
     line = {"kind": "ProductKeys", "norm": norm, "heads": heads, "keys": keys, "key_width": 8, "nearest": nearest}
@@ -216,7 +145,7 @@ def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
     for place in itertools.product(range(2), range(5)):
         query = affine(piece.query, array(given[place])).reshape(heads, 2, half)
         for head in range(heads):
-            parts = normed(query[head], piece.norm)
+            parts = array(piece.norm(torch.from_numpy(query[head])))
             pairs = itertools.product(range(keys), range(keys))
             scores = {(a, b): parts[0] @ table[head, 0, a] + parts[1] @ table[head, 1, b] for a, b in pairs}
             best = sorted(scores, key=lambda pair: -scores[pair])[:nearest]
@@ -225,3 +154,125 @@ def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
                 expected[place] += weight * values[pair]
     found = array(piece(given, context(own, "Bidirectional", rows=2)))
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
+
+
+def built(family: str, *changes: str, layers: int = 6) -> Any:
+    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 31, length: 24}}"
+    config = load(family, [size, *changes])
+    with torch.device("meta"):
+        model = config.build("model", config["size"])
+    return initialise(model, Standard(head="normal"), 0).double().eval()
+
+
+def tokens(*sizes: int) -> torch.Tensor:
+    return torch.randint(0, 31, sizes, generator=torch.Generator().manual_seed(0))
+
+
+def waves(at: np.ndarray, width: int) -> np.ndarray:
+    angle = at[..., None] / 10000 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(*at.shape, width)
+
+
+def test_one_block_runs_for_every_layer():
+    """h ← block(h + P_i + P_t), t = 1 … N, between two runs without coordinates."""
+    stack = built(
+        "encoder", "model.stack={kind: Universal, norm: RMSNorm, before: 1, after: 1}", layers=3
+    ).encoder.stack
+    x, of = draw(2, 5, 16), shape(16, 5, 2)
+
+    def now() -> Any:
+        pass_ = context(of, "Bidirectional", rows=2)
+        pass_.position = stack.position(0)
+        return pass_
+
+    h = stack.blocks[0](x, now())
+    for t in range(1, 4):
+        both = waves(np.arange(5), 16) + waves(np.array(t), 16)
+        h = stack.blocks[0](h + torch.from_numpy(both), now())
+    expected = stack.norm(stack.blocks[0](h, now()))
+    torch.testing.assert_close(stack(x, now()), expected, rtol=1e-10, atol=1e-12)
+    assert stack.executions == 5
+
+
+def graves(states: list[np.ndarray], halt: Any, rest: float) -> tuple[np.ndarray, float]:
+    """y = Σ p_n s_n and N + R of one position, by formulas 5 to 13 of the paper."""
+    spent, mean = 0.0, np.zeros_like(states[0])
+    for n, state in enumerate(states, 1):
+        p = sigmoid(affine(halt, state))[0]
+        if spent + p >= 1 - rest or n == len(states):
+            return mean + (1 - spent) * state, n + 1 - spent
+        spent, mean = spent + p, mean + p * state
+    raise AssertionError
+
+
+@pytest.mark.parametrize("bias", [-3.0, 0.0, 3.0])
+def test_halting_is_that_of_the_paper(bias):
+    act = ACT(6, rest=0.05, cost=1.0).double()
+    torch.nn.init.constant_(act.halt.bias, bias)
+    states = [draw(1, 4, 6, seed=seed) for seed in range(7)]
+    x, pondered = torch.zeros_like(states[0]), None
+    for step, state in enumerate(states):
+        x, pondered = act(x, state, pondered, last=step == 6)
+    now = context(shape(6, 4))
+    assert pondered is not None
+    found = act.answer(pondered, now)
+    expected = [graves([array(s[0, i]) for s in states], act.halt, 0.05) for i in range(4)]
+    np.testing.assert_allclose(array(found[0]), np.stack([mean for mean, _ in expected]), rtol=1e-12)
+    assert now.notes.losses["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
+
+
+def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
+    """h ← pool(h) + softmax(q(pool(norm h)) k(norm h)ᵀ + B) v(norm h) W, B at the positions of both."""
+    model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: NoNorm, stages: 2}", layers=2)
+    stack = model.encoder.stack
+    entering: list[torch.Tensor] = []
+    made: list[torch.Tensor] = []
+    branch = stack.blocks[1].branches["mixer"]
+    branch.register_forward_pre_hook(lambda module, inputs: entering.append(inputs[0]))
+    branch.register_forward_hook(lambda module, inputs, output: made.append(output))
+    model.encoder(Batch(tokens(2, 7), tokens(2, 7)))
+    at = torch.arange(0, 7, 2)[None], torch.arange(7)[None]
+    bias = array(stack.positions[0].score(torch.zeros(1, 4, 2, 8), torch.zeros(1, 7, 2, 8), *at))[0]
+    for row, h in enumerate(array(entering[0])):
+        mean = h.mean(-1, keepdims=True)
+        norm, piece = branch.norm, branch.piece
+        n = (h - mean) / np.sqrt(h.var(-1, keepdims=True) + norm.eps) * array(norm.gain) + array(norm.bias)
+        pooled = [np.stack([x[i : i + 2].mean(0) for i in range(0, 7, 2)]) for x in (n, h)]
+        q, k, v = affine(piece.query, pooled[0]), affine(piece.key, n), affine(piece.value, n)
+        heads = []
+        for i, parts in enumerate(zip(*(np.split(part, 2, -1) for part in (q, k, v)), strict=True)):
+            weights = np.exp(parts[0] @ parts[1].T + bias[i])
+            heads.append(weights / weights.sum(-1, keepdims=True) @ parts[2])
+        expected = pooled[1] + affine(piece.out, np.concatenate(heads, -1))
+        np.testing.assert_allclose(array(made[0])[row], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_upsampling_repeats_and_adds_the_first_stage():
+    for layers, expected in ((5, [2, 2, 1]), (2, [1, 1]), (3, [1, 1, 1])):  # the first stages take what is over
+        line = "model.stack={kind: UpsampledFunnel, norm: NoNorm, decoder: 0}"
+        model = built("encoder", line, "model.tie=[]", layers=layers)
+        assert [len(stage) for stage in model.encoder.stack.stages] == expected
+    made: list[torch.Tensor] = []
+    for block in model.encoder.stack.blocks:
+        block.register_forward_hook(lambda module, inputs, output: made.append(output))
+    found = model(Batch(tokens(2, 7), tokens(2, 7))).hidden
+    first, _, last = made
+    assert [x.shape[1] for x in made] == [7, 4, 2]
+    assert torch.equal(found, first + last.repeat_interleave(4, 1)[:, :7])
+
+
+def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embedding_and_all_layers():
+    encoder = built("encoder_decoder", "model.memory=Transparent", layers=3).encoder
+    streams: list[torch.Tensor] = []
+    for block in encoder.stack.blocks:
+        block.register_forward_hook(lambda module, given, made: streams.append(made))
+    source, layers = tokens(2, 6), []
+    output = encoder(Batch(source, source), layers=layers)
+    for found, expected in zip(layers, [encoder.embedding.table[source], *streams[:-1], output.hidden], strict=True):
+        assert torch.equal(found, expected)
+    memory = Transparent(3, 2).double()
+    torch.nn.init.normal_(memory.weight)
+    shares = np.exp(array(memory.weight).reshape(2, 4))
+    for share, found in zip(shares / shares.sum(1, keepdims=True), memory(layers), strict=True):
+        expected = sum(weight * array(layer) for weight, layer in zip(share, layers, strict=True))
+        np.testing.assert_allclose(array(found), expected, rtol=1e-12)

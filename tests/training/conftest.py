@@ -92,11 +92,6 @@ def tensors(runs: Path, run: str) -> dict[str, torch.Tensor]:
     return read(run, runs).tensors
 
 
-def same(found: Done, wanted: Done) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        assert one == other
-
-
 def losses(runs: Path, run: str | None = None) -> list[float]:
     """The training losses of a run by step, of the only one unless it is named."""
     ledger = Ledger.open(runs)

@@ -8,8 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -24,7 +22,7 @@ import scaling
 from scaling.base.signals import Stopped
 from scaling.ledger import Ledger
 from scaling.training import ranks
-from tests.training.conftest import STILL, ends, left, losses, same, train, words
+from tests.training.conftest import STILL, ends, left, losses, train, words
 
 slow = pytest.mark.slow
 
@@ -78,12 +76,11 @@ def test_two_ranks_learn_as_one(case, base, tmp_path):
 
 # Interruptions
 
-RAISE, MEMORY = 'raise ValueError("the first trouble")', "raise RuntimeError('out of memory')"
+RAISE = 'raise ValueError("the first trouble")'
 # The ranks that go wrong, at which call of a model, how, and what the command reports.
 FAULTS: list[Any] = [("1", 10, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
     ("0", 1, "os.kill(os.getpid(), 9)", "rank 0 of 2: its process was killed by SIGKILL"),
-    ("0", 4, MEMORY, r"out of memory; accumulate: train\.micro_batch=1"),
     ("1", 4, "while 1: 1", "rank 0 of 2:.*[Tt]im"),  # torch's timeout, 20 seconds here
     ("0", 4, "os.kill(os.getpid(), signal.SIGSTOP)", "rank 1 of 2:.*[Tt]im"),
     ("1", 4, "os._exit(0)", "rank [01] of 2: "),
@@ -104,20 +101,18 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_reported(rank, call, fault, mess
     two = {"trainer.devices": 2, "evaluate.points": 1, **LONG}
     (tmp_path / "sooner.py").write_text(SOONER)
     scaling.extend(tmp_path / "sooner.py")
-    begun = time.monotonic()
     with pytest.raises(Exception, match=re.compile(message, re.DOTALL)):
         train(sabotaged(fault, call, rank, **two))
-    assert time.monotonic() - begun < 180  # of which most is the start of two processes
     assert multiprocessing.active_children() == []
     if fault != RAISE or call != 10:
         return
     train(sabotaged(**two))
     whole = sabotaged(runs=tmp_path / "whole", **two)
     result = train(whole)
-    same(left(tmp_path / "runs"), left(tmp_path / "whole"))
+    assert left(tmp_path / "runs") == left(tmp_path / "whole")
     # The weights at the end, evaluated in one process on all batches, give the result.
     folder = max(tmp_path.glob("whole/store/*/checkpoints/[0-9]*"))
-    here = lightning.Trainer(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    here = lightning.Trainer(logger=False, enable_progress_bar=False, accelerator="cpu")
     module, data = scaling.DecoderModule.load_from_checkpoint(folder), scaling.data_module(*whole)
     (alone,) = here.validate(module, data, verbose=False)
     assert result["targets"] == alone["evaluate/targets"] == 140_000 // 17 * 16
@@ -186,14 +181,4 @@ def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
         return
     assert ends(tmp_path / "runs") == ["finished"]
     train(sabotaged(runs=tmp_path / "here", **STILL, **{"evaluate.points": 1}))
-    assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
-
-
-@slow
-def test_torchrun_itself(tmp_path):
-    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scaling", "train"]
-    done = subprocess.run([sys.executable, *line, *words(tmp_path / "runs", **STILL)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("finished, held-out loss") == 1
-    train(words(tmp_path / "here", **STILL))
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)

@@ -15,7 +15,7 @@ from scaling.base.errors import DISK
 from scaling.ledger import Ledger, run_id
 from scaling.training.run import train_run
 from tests.disk import fill
-from tests.training.conftest import PAIRS, at, at_file_operation, die, ends, experiment, left, same, send, train, words
+from tests.training.conftest import PAIRS, at, at_file_operation, die, ends, experiment, left, send, train, words
 
 slow = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def test_a_kill_at_a_step_or_at_a_file_operation(place, number, tmp_path, fork, 
     happens = (at_file_operation(place, number), ()) if is_file else (None, (at(place, number, die),))
     assert fork(line, *happens).wait() == -signal.SIGKILL
     assert fork(line).wait() == 0
-    same(left(tmp_path / "runs"), unbroken)
+    assert left(tmp_path / "runs") == unbroken
 
 
 def test_three_kills_in_one_run(tmp_path, fork, unbroken):
@@ -42,7 +42,7 @@ def test_three_kills_in_one_run(tmp_path, fork, unbroken):
     for step in (2, 5, 9):
         assert fork(line, None, (at("on_train_batch_end", step, die),)).wait() == -signal.SIGKILL
     assert fork(line).wait() == 0
-    same(left(tmp_path / "runs"), unbroken)
+    assert left(tmp_path / "runs") == unbroken
     ledger = Ledger.open(tmp_path / "runs")
     history = ledger.history(*ledger.runs())
     assert [entry["from_step"] for entry in history if entry["kind"] == "resume"] == [None, None, 4, 8]
@@ -76,7 +76,7 @@ def test_every_kind_of_run_resumes(kind, base, tmp_path, fork):
     line = words(tmp_path / "killed", name, **changes)
     assert fork(line, None, (at("on_train_batch_end", 9, die),)).wait() == -signal.SIGKILL
     assert train(line)["circumstances"]["from_step"] in (7, 8)
-    same(left(tmp_path / "killed", run), left(tmp_path / "whole", run))
+    assert left(tmp_path / "killed", run) == left(tmp_path / "whole", run)
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=slow)])
@@ -118,14 +118,14 @@ def test_a_signal_saves_and_leaves_with_its_code(hook, step, number, tmp_path, f
     saved = step + 1 if hook in ("on_train_batch_start", "setup") else step
     assert ledger.checkpoint(ledger.runs()[0], saved) is not None
     assert fork(line).wait() == 0
-    same(left(tmp_path / "runs"), unbroken)
+    assert left(tmp_path / "runs") == unbroken
 
 
 def test_a_signal_in_the_publication_comes_after_it(tmp_path, fork, unbroken):
     publication = at_file_operation(".writing-result.json", 1, send(signal.SIGTERM))
     assert fork(words(tmp_path / "runs"), publication).wait() == 143
     assert ends(tmp_path / "runs") == ["finished"]
-    same(left(tmp_path / "runs"), unbroken)
+    assert left(tmp_path / "runs") == unbroken
 
 
 # A file at whose opening the disk fills up, and the bytes that are left. In the last ones there may be room enough.
@@ -143,7 +143,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(file, leave, small_disk, fork
         assert "No space left" in error
     (small_disk / "filler").unlink()
     assert fork(line).wait() == 0
-    same(left(small_disk / "runs"), unbroken)
+    assert left(small_disk / "runs") == unbroken
 
 
 @pytest.mark.parametrize("step", [6, pytest.param(0, marks=slow)])
@@ -166,4 +166,4 @@ def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork
     assert (first or {})["attempt"] == 2
     assert ends(tmp_path / "runs") == ["stopped", "finished"]
     assert not (ledger.folder(run) / "lock").exists()
-    same(left(tmp_path / "runs"), unbroken)
+    assert left(tmp_path / "runs") == unbroken

@@ -1,10 +1,13 @@
-"""One update and one evaluation: what is minimised, in what precision, over which batches, and what is measured."""
+"""One update and one evaluation: what is minimised, in what precision, over which batches, by which optimizer and
+schedule, and what is measured.
+"""
 
 from __future__ import annotations
 
 import math
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +16,12 @@ import torch
 
 from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError
+from scaling.config import schema
 from scaling.ledger import run_id
+from scaling.model.parameters import Parameter, ParameterSpec
 from scaling.training.evaluation import Evaluation
+from scaling.training.parametrization import Standard
+from scaling.training.schedule import warmup_steps
 from tests.training.conftest import PAIRS, STILL, at, experiment, left, losses, tensors, train, words
 
 # Experts drop the same positions however a batch is split; rows of pairs hold different numbers of targets, over all of
@@ -162,3 +169,78 @@ def test_documents_are_kept_apart():
     assert run_id(apart.spec) != run_id(joined.spec)
     with pytest.raises(ScalingError, match="SpanCorruption does not keep documents apart"):
         experiment("/", "encoder_decoder", **changes, objective="SpanCorruption", train__documents="mask")
+
+
+ROLES = {("hidden", "channel"): (6, 4), ("table", "embedding"): (10, 4), ("gain", "norm"): (4,)}
+PLAIN: dict[str, Any] = {
+    "AdamW": partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8),
+    "Adam": partial(torch.optim.Adam, betas=(0.9, 0.999), eps=1e-8),
+    "SGD": partial(torch.optim.SGD, momentum=0.9),
+    "Muon": partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8),  # all but the hidden matrix
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_an_optimizer_follows_its_formula(kind):
+    """Weight decay spares vectors, and each parameter is held once."""
+    draw, parts, decays = torch.Generator().manual_seed(0), list[Parameter](), (0.1, 0.1, 0.0)
+    for (role, slot), shape in ROLES.items():
+        tensor = torch.randn(shape, generator=draw).requires_grad_()
+        tensor.grad = torch.randn(shape, generator=draw)
+        parts.append(Parameter(ParameterSpec(slot, shape, role, slot, 4, 2, 2), tensor))  # type: ignore[arg-type]
+    ours, plain = [one.tensor for one in parts], [one.tensor.detach().clone().requires_grad_() for one in parts]
+    decays = decays if kind in ("AdamW", "Muon") else (0.0,) * 3
+    groups = [{"params": [tensor], "weight_decay": decay} for tensor, decay in zip(plain, decays, strict=True)]
+    optimizers, before = schema.build("optimizer", {"kind": kind, "lr": 0.01}).make(parts, Standard().rate), ours[0]
+    held = [tensor for one in optimizers for group in one.param_groups for tensor in group["params"]]
+    assert sorted(map(id, held)) == sorted(map(id, ours))
+    torchs = PLAIN[kind](groups, lr=0.01)
+    for _ in range(3):
+        before = ours[0].detach().clone()
+        for tensor, own in zip(plain, ours, strict=True):
+            tensor.grad = own.grad
+        for one in (*optimizers, torchs):
+            one.step()
+    for own, tensor in list(zip(ours, plain, strict=True))[kind == "Muon" :]:
+        torch.testing.assert_close(own, tensor, rtol=1e-6, atol=1e-7)
+    if kind == "Muon":  # the hidden matrix moves by an orthogonal one, as far as AdamW does (Liu et al. 2025)
+        values = torch.linalg.svdvals((before - ours[0].detach() - 0.001 * before) / 0.01 / (0.2 * math.sqrt(6)))
+        assert 0.6 < values.min() <= values.max() < 1.3
+
+
+# Steps 0, 4, 9, 10, 30, 55, 80, 99 of 100, with 10 of warmup.
+AT = [0, 4, 9, 10, 30, 55, 80, 99]
+SHAPES = {
+    "Constant": [0.1, 0.5, 1, 1, 1, 1, 1, 1],
+    "Cosine": [0.1, 0.5, 1, 1, 0.8947, 0.55, 0.2053, 0.1003],
+    "Linear": [0.1, 0.5, 1, 1, 0.7778, 0.5, 0.2222, 0.0111],
+    "InverseSquareRoot": [0.1, 0.5, 1, 0.9535, 0.568, 0.4226, 0.3514, 0.3162],
+    "WSD": [0.1, 0.5, 1, 1, 1, 1, 0.9524, 0.0476],
+    "{kind: WSD, decay: 20}": [0.1, 0.5, 1, 1, 1, 1, 0.9524, 0.0476],
+    "{kind: WSD, decay: 1000}": [0.1, 0.5, 1, 0.989, 0.7692, 0.4945, 0.2198, 0.011],  # as long as the run allows
+    "{kind: WSD, shape: sqrt}": [0.1, 0.5, 1, 1, 1, 1, 0.7818, 0.0241],
+    "{kind: InverseSquareRoot, rise: flat}": [1, 1, 1, 0.9535, 0.568, 0.4226, 0.3514, 0.3162],
+}
+
+
+@pytest.mark.parametrize("line", SHAPES)
+def test_a_schedule_has_the_shape_of_its_formula(line):
+    schedule = experiment(schedule=line, **{"schedule.warmup": 10, "trainer.max_steps": 100}).schedule
+    assert [round(schedule.factor(step, 100), 4) for step in AT] == SHAPES[line]
+
+
+WARMUPS = [(9, "auto", 0), (500, "auto", 50), (5000, "auto", 100), (200, "0.05", 10), (200, "5%", 10)]
+
+
+def test_a_warmup_is_a_tenth_of_the_run_and_at_most_100_steps_or_a_fraction():
+    """Equal warmups are one run, however they are written."""
+
+    def one(steps: int, warmup: str):
+        return experiment(**{"trainer.max_steps": steps, "schedule.warmup": warmup})
+
+    for steps, line, warmup in WARMUPS:
+        found = one(steps, line)
+        assert warmup_steps(found.schedule, found.steps) == warmup
+        assert found.spec["schedule"] == {"kind": "Cosine", "warmup": warmup}
+    assert len({run_id(one(1000, line).spec) for line in ("100", "10%", "auto")}) == 1
+    assert run_id(one(990, "auto").spec) != run_id(one(990, "100").spec)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 from pathlib import Path
@@ -16,13 +15,11 @@ from safetensors.torch import load_file
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import schema
 from scaling.interop import weights
 from scaling.interop.run import read, write
 from scaling.ledger import Ledger, run_id
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
-from scaling.training.finetune import pretrained
 from scaling.training.module import FamilyModule
 from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
 
@@ -48,9 +45,6 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
     return {name for name, tensor in one.items() if not torch.equal(tensor, other[name])}
 
 
-# Starts
-
-
 def test_a_run_begins_with_the_weights_of_another(tmp_path):
     first = train(words(tmp_path, "encoder_decoder", **STILL))["run"]
     changes = {"seed": 1, "start.run": first, **STILL}
@@ -61,22 +55,19 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
 
 
 def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
+    """What says nothing says nothing in a run's identity."""
     run = base[1]
     write(tmp_path / "ours", read(run, ledger), "here")
     Ledger.open(ledger).save_plan("mine", {"runs": [{"run": run, "name": "Plain GeLU seed=0"}]})
-    starts = [{"run": run}, {"run": run[:6]}, {"run": run, "step": 12}, {"run": "min:GeLU"}]
-    starts += [{"folder": tmp_path / "ours"}, {"folder": ledger / "store" / run}]
-    ids = {
-        run_id(experiment(ledger, **{f"start.{key}": value for key, value in one.items()}).spec)
-        for one in (*starts, {"run": run, "step": 8})
-    }
-    assert len(ids) == 2
-    with pytest.raises(ScalingError, match="no such run; "):
-        pretrained("mine:Plian", ledger)
-    spec, null = experiment(ledger).spec, experiment(ledger, start="null", tuning="null").spec
-    assert run_id(spec) == run_id(null) == run
-    assert not {"start", "tuning"} & spec.keys()
-    assert not {"parts", "layer_decay", "patience", "epochs"} & spec["train"].keys()
+    starts = [{"run": run[:6]}, {"run": run, "step": 12}, {"run": "min:GeLU"}, {"folder": tmp_path / "ours"}]
+    starts += [{"folder": ledger / "store" / run}, {"run": run, "step": 8}]
+    lines = [{f"start.{key}": value for key, value in one.items()} for one in starts]
+    ids = [run_id(experiment(ledger, **line).spec) for line in lines]
+    assert len({*ids[:-1]}) == 1 != len({*ids})
+    null = {"start": "null", "tuning": "null", "train.patience": "null", "train.parts": "all", "train.layer_decay": 1}
+    assert run_id(experiment(ledger, **null).spec) == run
+    others = ({"train.patience": 3}, {"train.parts": "head"}, {"train.layer_decay": 0.9})
+    assert len({run, *(run_id(experiment(ledger, **other).spec) for other in others)}) == 4
 
 
 def test_what_does_not_fit_is_listed_by_name(ledger, start):
@@ -84,13 +75,14 @@ def test_what_does_not_fit_is_listed_by_name(ledger, start):
     with pytest.raises(ScalingError) as refused:
         experiment(ledger, **start, **changes)
     for part in (
-        *("missing head.bias", "unused decoder.stack.norm.gain", "start.new=["),
-        *("channel.piece.out.weight is 8×24 instead of 8×16", "start.unused=[decoder.stack.norm.gain]"),
+        "missing head.bias",
+        "channel.piece.out.weight is 8×24 instead of 8×16",
+        "start.unused=[decoder.stack.",
     ):
         assert part in str(refused.value)
-    accepted = {"start.new": "['head.*', '*.channel.piece.*']", "start.unused": "['*.norm.gain']"}
+    accepted = {"start.new": "['head.bias', '*.channel.piece.*']", "start.unused": "['*.norm.gain']"}
     taken = initial(ledger, **start, **changes, **accepted)
-    assert not differing({"head.weight": taken["head.weight"]}, tensors(ledger, start["start.run"]))
+    assert torch.equal(taken["head.weight"], tensors(ledger, start["start.run"])["head.weight"])
     nothing = {"start.new": "['*']", "start.unused": "['*']", "size.width": 12}
     with pytest.raises(ScalingError, match=r"start\.new=.*the run takes no tensor of run"):
         experiment(ledger, **start, **nothing)
@@ -106,25 +98,6 @@ def test_new_rows_of_a_table_are_drawn_and_the_old_ones_stay(ledger, start):
         assert taken[name][9:].abs().sum() > 0
 
 
-BAD_STARTS: list[tuple[dict[str, Any], str]] = [
-    ({"start.run": "feed"}, r"start\.run='feed'.*there is no such run"),
-    ({"start.run": "feed", "start.folder": "/tmp"}, r"start.*names weights by run and by folder"),
-    ({"start": "{}"}, r"start.*names no weights"),
-    ({"start.folder": "nowhere"}, r"start\.folder='nowhere'.*there is no such folder"),
-    ({"start.run": "BASE", "start.step": 5}, r"start\.step=5.*no whole checkpoint of step 5; take one of 8, 12"),
-]
-
-
-def test_a_bad_start_is_one_line_before_training(base, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for given, message in BAD_STARTS:
-        changes = {key: str(value).replace("BASE", base[1]) for key, value in given.items()}
-        assert main(["train", *words(base[0], seed=5, **changes)]) == 2
-        (error,) = capsys.readouterr().err.splitlines()
-        assert re.search(message, error)
-        assert len(Ledger.open(base[0]).runs()) == 1
-
-
 # Checkpoints that hold only what is trained, and the bases that they need
 
 HEAD = {"seed": 1, "train.parts": "head"}
@@ -134,7 +107,6 @@ def test_checkpoints_hold_only_what_is_trained_and_gc_keeps_what_they_need(ledge
     tuned = train(words(ledger, **start, **HEAD))["run"]
     for folder in Ledger.open(ledger).folder(tuned).glob("checkpoints/*"):
         assert set(load_file(folder / "weights.safetensors")) == {"head.weight"}
-        assert {name.rpartition("/")[0] for name in load_file(folder / "optimizer.safetensors")} == {"head.weight"}
     found = tensors(ledger, tuned)
     assert differing(tensors(ledger, start["start.run"]), found) == {"head.weight"}
     chain = {"start.run": tuned, **HEAD, "train.parts": "[decoder.stack.norm.gain]"}
@@ -201,19 +173,8 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_state(name, parts, optimizer
     assert counted(load(words(tmp_path, name, **changes))).parameters_trained == one.cost.parameters_trained
 
 
-BAD_PARTS = [
-    ("[head.wieght]", r"train\.parts='head\.wieght'.*no parameter has such a name; did you mean 'head\.weight'"),
-    ("{last: 4}", r"train\.parts.*there are 3 blocks; write \{last: 3\}"),
-    ("bias", r"train\.parts='bias'.*no biases"),
-    ("head", r"train\.parts='head'.*no parameters of its own; take head out of model\.tie"),
-]
-
-
-def test_a_tied_table_belongs_to_the_embedding_and_parts_that_are_not_there_are_refused():
+def test_a_tied_table_belongs_to_the_embedding():
     tied, table = {"model.tie": "[decoder, head]"}, "decoder.embedding.table"
-    for parts, message in BAD_PARTS:
-        with pytest.raises(ScalingError, match=message):
-            layered(**{"train.parts": parts}, **(tied if parts == "head" else {}))
     assert layered(**tied, **{"train.parts": "[head.weight]"}).trained == {table}
     assert table not in layered(**tied, **{"train.parts": "{last: 3}"}).trained
 
@@ -243,26 +204,20 @@ TUNED = {"LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}", "Prefix"
 
 
 @pytest.mark.parametrize("kind", TUNED)
-def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, ledger, start, tmp_path, capsys):
+def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, ledger, start, tmp_path):
     """Its checkpoints hold what was trained; what is read again is the same, generates, and starts others."""
     changes = {**start, "tuning": TUNED[kind], "seed": 1}
     changes |= {"trainer.precision": "bf16-true", "evaluate.precision": "bf16-true"} if kind == "LoRA" else {}
     one, run = experiment(ledger, **changes), train(words(ledger, **changes))["run"]
-    saved = read(run, ledger)
-    tuning, found = schema.build("tuning", saved.sections["tuning"]), saved.tensors
-    assert (
-        one.trained
-        == {name for name in found if tuning.trains(name)}
-        == found.keys() - tensors(ledger, start["start.run"])
-    )
+    saved, before = read(run, ledger), tensors(ledger, start["start.run"])
+    found = saved.tensors
+    assert one.trained == found.keys() - before
     assert differing(weights.of(one.initial_model()), found) == one.trained
-    assert not differing(tensors(ledger, start["start.run"]), found)
+    assert not differing(before, found)
     for folder in (ledger / "store" / run).glob("checkpoints/*"):
         assert load_file(folder / "weights.safetensors").keys() == one.trained
-    assert one.cost.parameters_trained == sum(found[name].numel() for name in one.trained)
     write(tmp_path / "folder", saved, "here")
     again, batch = read(tmp_path / "folder"), Batch(torch.arange(10)[None] % 8, torch.arange(10)[None] % 8)
-    assert again.sections == saved.sections
     assert torch.equal(again.model().logits(batch), saved.model().logits(batch))
     assert main(["generate", run, "--prompt", "1 2 3", "--steps", "4", "--runs", str(ledger)]) == 0
     second = experiment(ledger, **{**changes, "start.run": run})
@@ -273,8 +228,6 @@ def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, ledger
     new = experiment(ledger, **changes, **{"start.new": "['decoder.stack.norm.*']"})
     assert new.trained == new.saved == {*one.trained, "decoder.stack.norm.gain"}
 
-
-# Early stopping
 
 WORSE = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3}
 
@@ -288,7 +241,6 @@ def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, caps
     assert (result["outcome"], result["best_step"], result["loss"]) == ("finished", best, evaluated[best])
     assert result["step"] == max(evaluated) < 40
     assert sum(step > best for step in evaluated) == 2
-    assert result["tokens"] == result["step"] * 4 * 16
     one = experiment(tmp_path, **WORSE)
     assert set(evaluated) == {step for step in one.evaluated if step <= result["step"]}
     assert len(set(one.evaluated.values())) == 1  # evaluations that are compared are on the same windows
@@ -299,16 +251,7 @@ def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, caps
     assert not differing(load_file(saved.folder / "weights.safetensors"), tensors(tmp_path, run))
     assert main(["gc", f"runs={tmp_path}", "--free"]) == 0
     assert read(run, tmp_path).place == {"run": run, "step": best}
-
-
-def test_what_names_the_run_and_which_of_its_evaluations_is_the_best():
-    changes = ({}, {"evaluate.points": 4}, {"train.patience": 3}, {"train.patience": "null"}, {"train.parts": "head"})
-    changes += ({"train.layer_decay": 0.9}, {"train.parts": "all", "train.layer_decay": 1})
-    assert len({run_id(experiment(**{**WORSE, **each}).spec) for each in changes}) == len(changes) - 1
-    by_loss, by_score = Best(), Best()
-    for step, loss in enumerate([3.0, 2.0, 2.5, math.nan], 1):
-        by_loss = by_loss.after(step, {"loss": loss})
+    by_score = Best()  # a higher one is better than a lower loss
     for step, score in enumerate([0.5, 0.7, 0.7], 1):
         by_score = by_score.after(step, {"loss": 1.0 / step, "score": score})
-    assert (by_loss.step, by_loss.since) == (2, 2)
     assert (by_score.step, by_score.measured["score"], by_score.since) == (2, 0.7, 1)
