@@ -64,6 +64,8 @@ def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
     lines = [{f"start.{key}": value for key, value in one.items()} for one in starts]
     ids = [run_id(experiment(ledger, **line).spec) for line in lines]
     assert len({*ids[:-1]}) == 1 != len({*ids})
+    with pytest.raises(ScalingError, match="the study mine has no such run; choose from Plain"):
+        experiment(ledger, **{"start.run": "mine:Plian"})
     null = {"start": "null", "tuning": "null", "train.patience": "null", "train.parts": "all", "train.layer_decay": 1}
     assert run_id(experiment(ledger, **null).spec) == run
     others = ({"train.patience": 3}, {"train.parts": "head"}, {"train.layer_decay": 0.9})
