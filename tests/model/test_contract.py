@@ -5,6 +5,8 @@ parameter is for is declared where it is made: initialisation, rates and tunings
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +27,10 @@ from scaling.model.contract import Added, declare, role
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
 from scaling.training.parametrization import MuP, Standard, initialise
-from tests.model.test_variants import build, flow
+from tests.model.test_variants import build, flow, tokens
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "pieces.md").read_text()
 SLOTS = {
     **{slot: getattr(contract, slot.title()) for slot in ("activation", "norm", "mixer", "channel", "residual")},
     **{slot: getattr(contract, slot.title()) for slot in ("block", "stack", "position", "embedding", "halting")},
@@ -161,3 +164,37 @@ def test_a_draw_depends_on_the_name_and_the_seed_alone():
     )
     assert all(torch.equal(parameter, b[name]) for name, parameter in a.items())
     assert not torch.equal(a["decoder.embedding.table"], c["decoder.embedding.table"])
+
+
+def test_a_forward_pass_runs_through_the_files_that_the_page_lists():
+    model, batch = build("decoder", ""), Batch(tokens(2, 24), tokens(2, 24))
+    model.loss(batch)  # compiles the kernels, where they are not
+    ran, before = set[Path](), sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: ran.add(Path(frame.f_code.co_filename)))
+    try:
+        model.loss(batch)
+    finally:
+        sys.setprofile(before)
+    package, section = DOCS.parent / "scaling", (DOCS / "architecture.md").read_text().split("## The forward pass")[1]
+    files = {file.relative_to(package).as_posix() for file in ran if file.is_relative_to(package)}
+    listed = {*re.findall(r"^\d+\. `scaling/(\S+)`", section.split("\n## ")[0], re.M), "model/patterns.py"}
+    # Our kernels do without the mask.
+    assert {file for file in files if not file.startswith("kernels/")} | {"model/patterns.py"} == listed
+
+
+@torch.no_grad()
+def test_activations_come_by_name_in_their_order_as_they_were_changed_and_nothing_stays() -> None:
+    model, batch = build("decoder", ""), Batch(tokens(2, 10), tokens(2, 10))
+    given = "decoder.stack.blocks.0.branches.mixer.piece.out.input"
+    before = model.logits(batch)
+    patterns = ("decoder.stack.blocks.*.branches.mixer", "*.branches.channel", given)
+    with model.watch(*patterns, change={given: lambda x: 2 * x}) as seen:
+        changed = model.logits(batch)
+    with model.watch(given) as plain:
+        assert torch.equal(model.logits(batch), before)
+    assert not torch.allclose(changed, before)
+    assert torch.equal(seen.pop(given)[0], 2 * plain[given][0])
+    assert list(seen) == [f"decoder.stack.blocks.{n}.branches.{part}" for n in (0, 1) for part in ("mixer", "channel")]
+    assert all(len(each) == 1 and each[0].shape[:2] == (2, 10) for each in seen.values())
+    with pytest.raises(ScalingError, match="no such activation"), model.watch("decoder.stak"):
+        pass

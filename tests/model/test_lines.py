@@ -51,8 +51,6 @@ def test_a_line_is_laid_over_the_block_s_a_later_one_over_it_and_a_tower_s_own_o
     assert decoder[3].branches["channel"].piece.out.bias is None
 
 
-# A size that changes nothing is refused, not taken in silence.
-
 OWN = {"key_heads": 1, "value_width": 12, "head_width": 12, "hidden": 72}  # none is what follows from the others
 PIECES = [(slot, kind) for slot in ("mixer", "channel") for kind in kinds(slot) if kind not in ELSEWHERE]
 

@@ -133,9 +133,6 @@ def test_no_part_is_the_square_and_dropout_draws_the_same_in_both_passes(monkeyp
     assert seen.numbers < 2 * 40 * 40 / 2
 
 
-# Relative positions
-
-
 @pytest.mark.parametrize(("position", "scale"), [("Shaw", "width"), ("TransformerXL", "sqrt")])
 @torch.no_grad()
 def test_relative_logits_are_the_papers_under_every_scale(position, scale):

@@ -81,8 +81,6 @@ def test_the_rules_of_fixup_act():
     assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
 
 
-# Experts
-
 ROWS, LENGTH, EXPERTS = 3, 10, 4
 EXPERT = shape(6, LENGTH, hidden=16)
 ROUTED = torch.tensor([[1] * LENGTH, [0] * 3 + [1] * 7, [1] * 4 + [2] * 4 + [0] * 2])

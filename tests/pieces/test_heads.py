@@ -42,9 +42,6 @@ def check_losses(head: Any, log_chances: np.ndarray) -> None:
         np.testing.assert_allclose(found, np.where(TARGETS == IGNORE, 0, each), atol=1e-11)
 
 
-# The chunked cross-entropy
-
-
 def plain(parts: Any, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
     logits = F.linear(*parts[0], bias)
     return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
@@ -88,9 +85,6 @@ def test_a_loss_is_exact_where_the_target_is_hopeless_and_float32_under_autocast
     losses.sum().backward()
     assert losses.dtype == hidden.grad.dtype == weight.grad.dtype == torch.float32
     torch.testing.assert_close(losses, plain([(hidden, weight)], bias, targets, 0.0), atol=5e-2, rtol=5e-2)
-
-
-# Heads of tokens
 
 
 @pytest.mark.parametrize(("widths", "scale"), [(None, "none"), ([32.0, 16.0, 8.0], "inverse_sqrt_width")])
@@ -139,8 +133,6 @@ def test_the_boundary_head_equals_its_formula_token_by_token_and_does_not_look_a
     assert torch.equal(head.loss(hidden.masked_fill((targets != IGNORE)[..., None], 0), targets), losses)
 
 
-# Embeddings and ties
-
 FACTORIZED = "model.embedding={kind: Factorized, rank: 8}"
 ADAPTIVE = "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"
 
@@ -162,9 +154,6 @@ def test_clusters_are_looked_up_and_predict_as_one_table(line):
     logits = array(HIDDEN) @ whole.T * W**-0.5
     np.testing.assert_allclose(array(model.head(HIDDEN)), logits, atol=1e-12)
     check_losses(model.head, np.log(softmax(logits)))
-
-
-# Heads of tasks
 
 
 def head(kind: str, **keys: Any) -> Any:

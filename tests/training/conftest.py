@@ -61,9 +61,6 @@ def train(line: list[str], *callbacks: Callback, **options: Any) -> dict[str, An
     return dict(result)
 
 
-# What a run leaves
-
-
 class Done(NamedTuple):
     """What has to be equal to the bit: result, losses by step and kind, the last checkpoint, the result's weights."""
 
@@ -117,9 +114,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.fixture(scope="session")
 def unbroken(base: tuple[Path, str]) -> Done:
     return left(base[0])
-
-
-# What happens to a run
 
 
 def at(hook: str, step: int, do: Callable[[], Any]) -> Callback:

@@ -65,9 +65,6 @@ def test_no_variable_of_lightnings_shortens_a_run_and_every_file_follows_the_uma
         assert stat.S_IMODE(path.stat().st_mode) & 0o777 == (0o777 if path.is_dir() else 0o666) & ~umask, path
 
 
-# Numbers that are not finite
-
-
 class Watch(Callback):
     """The weights before each update."""
 
@@ -113,9 +110,6 @@ def test_memory_that_runs_out_is_one_line_with_what_may_fit(fault, sabotaged, tm
     assert failed.value.code == 1
     assert str(failed.value) == "train.micro_batch=None: out of memory; accumulate: train.micro_batch=2"
     assert ends(tmp_path / "runs") == ["out_of_memory"]
-
-
-# Checkpoints of another hand
 
 
 @pytest.fixture

@@ -74,8 +74,6 @@ def test_two_ranks_learn_as_one(case, base, tmp_path):
             torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=1e-5, msg=key)
 
 
-# Interruptions
-
 RAISE = 'raise ValueError("the first trouble")'
 # The ranks that go wrong, at which call of a model, how, and what the command reports.
 FAULTS: list[Any] = [("1", 10, RAISE, "rank 1 of 2.*ValueError: the first trouble")]

@@ -100,8 +100,6 @@ def test_a_branch_is_the_whole_run(ranks, tmp_path):
     assert min(step for step, _ in branched.losses) == 7
 
 
-# Signals
-
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SIGNALS: list[Any] = [("on_train_batch_start", 5, signal.SIGINT), ("setup", 0, signal.SIGUSR1)]
 SIGNALS += [("on_validation_start", 12, signal.SIGTERM), ("on_save_checkpoint", 12, signal.SIGTERM)]

@@ -55,8 +55,6 @@ def test_a_compiled_model_learns_the_same(tmp_path):
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
 
 
-# What is minimised beside the plain loss
-
 TAUGHT = {**STILL, "parametrization": "{kind: Standard, head: normal}"}
 EXPERTS = {"model__block__channel": "{kind: Switch, activation: GeLU, experts: 2, balance: 0.5}"}
 
@@ -76,9 +74,6 @@ def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
     assert pupil(0.0, **EXPERTS) == pytest.approx(losses(tmp_path, alone), rel=1e-5)
     with pytest.raises(ScalingError, match=r"objective\.teacher.*there is no such run"):
         pupil(0.5, "feed")
-
-
-# Evaluations
 
 
 def measure(one: Any, model: Any, batches: list[Any], **changes: Any) -> dict[str, Any]:

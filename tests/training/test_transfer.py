@@ -100,8 +100,6 @@ def test_new_rows_of_a_table_are_drawn_and_the_old_ones_stay(ledger, start):
         assert taken[name][9:].abs().sum() > 0
 
 
-# Checkpoints that hold only what is trained, and the bases that they need
-
 HEAD = {"seed": 1, "train.parts": "head"}
 
 
@@ -141,8 +139,6 @@ def test_a_base_that_is_gone_or_changed_is_one_line(ledger, base, tmp_path, caps
     with pytest.raises(ScalingError, match="have changed; put them back"):
         read(tuned, ledger)
 
-
-# Parts and rates
 
 LAYERS = {**STILL, "parametrization": "{kind: Standard, head: normal}", "size.layers": 3, "trainer.max_steps": 4}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -199,8 +195,6 @@ def test_rates_fall_by_a_factor_with_each_block_below_the_top(name, optimizer):
             below = 2 - int(key.split(".blocks.")[1].split(".")[0])
         assert decayed[key] / rate == pytest.approx(0.5**below), key
 
-
-# Tuning. Each kind, on each family: tests/pieces/test_tuning.py.
 
 TUNED = {"LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}", "Prefix": "{kind: Prefix, length: 2}"}
 
