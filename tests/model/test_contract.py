@@ -26,7 +26,7 @@ from scaling.model.context import Pattern
 from scaling.model.contract import Added, declare, role
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
-from scaling.training.parametrization import MuP, Standard, initialise
+from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
 from tests.model.test_variants import build, flow, tokens
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -113,6 +113,26 @@ def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
     assert (role(layer, "weight"), role(layer, "bias"), role(norm, "weight")) == ("hidden", "bias", "gain")
     with pytest.raises(ValueError, match="Linear has no parameter wieght"):
         declare(nn.Linear(2, 2), wieght="output")
+
+
+# Deviations of the table, a query, a map into the stream and the head: of width 64, 4 heads, 3 layers of 2 branches.
+DEVIATIONS = [
+    (GPT2(), [0.02, 0.02, 0.02 / 6**0.5, 0.02]),
+    (BERT(), [0.02] * 4),
+    (T5(), [1, (64 * 16) ** -0.5, 1 / 8, 1 / 8]),
+    (Glorot(), [1 / 8, 1 / 8, 1 / 8, 1 / 8]),
+    (Standard(head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 8]),
+    (MuP(base=16, head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 16]),
+]
+
+
+def test_a_parametrization_draws_by_its_formula():
+    mixer = "decoder.stack.blocks.0.branches.mixer.piece"
+    names = ("decoder.embedding.table", f"{mixer}.query.weight", f"{mixer}.out.weight", "head.weight")
+    config = load("decoder", [SIZE])
+    specs = {spec.name: spec for spec, _ in parameters(config.build("model", config["size"]))}
+    for parametrization, deviations in DEVIATIONS:
+        assert [parametrization.draw(specs[name])[0] for name in names] == pytest.approx(deviations), parametrization
 
 
 # The coordinate check of Yang et al. 2022 (appendix D.1): under muP, how far activations move in a few steps does not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -248,6 +249,6 @@ def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, caps
     assert main(["gc", f"runs={tmp_path}", "--free"]) == 0
     assert read(run, tmp_path).place == {"run": run, "step": best}
     by_score = Best()  # a higher one is better than a lower loss
-    for step, score in enumerate([0.5, 0.7, 0.7], 1):
+    for step, score in enumerate([0.5, 0.7, 0.7, math.nan], 1):
         by_score = by_score.after(step, {"loss": 1.0 / step, "score": score})
-    assert (by_score.step, by_score.measured["score"], by_score.since) == (2, 0.7, 1)
+    assert (by_score.step, by_score.measured["score"], by_score.since) == (2, 0.7, 2)
