@@ -123,38 +123,30 @@ def test_two_ranks_score_as_one_does(pretrained, tmp_path):
     assert (alone.metrics, alone.intervals) == (result["metrics"], result["intervals"])
 
 
-def test_a_file_is_a_task_without_a_yaml(pretrained, tmp_path, capsys):
-    (runs, ids), file = pretrained, tmp_path / "my.csv"
-    lines = [f"the {word} {number},{word}" for number in range(30) for word in ("cat", "dog", "rome")]
-    file.write_text("\n".join(["review,verdict", *lines]) + "\n")
-    result = finetuned(pretrained, "encoder", str(file), "text={review}", "label={verdict}")
-    spec = Ledger.open(runs).spec(result["run"])["data"]
-    assert (spec["answer"], spec["labels"], spec["metric"]) == ("class", ["cat", "dog", "rome"], "Accuracy")
-    predictions = predict(result["run"], file, runs=runs)
-    assert {*predictions.values} <= {"cat", "dog", "rome"}
-    assert all(sum(each.values()) == pytest.approx(1) for each in predictions.probabilities)
-    line = ["finetune", ids["encoder"], file, "text={review}", f"runs={runs}"]
-    assert "did you mean 'verdict'?" in refused(capsys, *line, "label={verdct}")
-    assert "choose from review, verdict" in refused(capsys, *line)
-
-
-def test_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
+def test_a_file_is_a_task_without_a_yaml_and_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
     """The log and the list of runs have the score; predictions need no labels."""
-    runs = pretrained[0]
-    result = finetuned(pretrained, "encoder", written(tmp_path, "class"), "train.epochs=30")
+    (runs, ids), file, words = pretrained, tmp_path / "my.csv", ("cat", "dog", "rome")
+    lines = [f"the {word} {number},{word}" for number in range(30) for word in words]
+    file.write_text("\n".join(["review,verdict", *lines]) + "\n")
+    result = finetuned(pretrained, "encoder", str(file), "text={review}", "label={verdict}", "train.epochs=6")
+    spec = Ledger.open(runs).spec(result["run"])["data"]
+    assert (spec["answer"], spec["labels"], spec["metric"]) == ("class", [*words], "Accuracy")
     assert result["metrics"]["accuracy"] == 1
-    bare = jsonl(tmp_path / "bare.jsonl", ({"text": row("class", n)["text"]} for n in range(40, 48)))
-    found = predict(result["run"], bare, runs=runs)
-    assert found.values == ["animal" if index % 2 else "city" for index in range(8)]
+    found = predict(result["run"], jsonl(tmp_path / "bare.jsonl", ({"review": f"the {w} 7"} for w in words)), runs=runs)
+    assert found.values == [*words]
     assert [max(each, key=lambda label: each[label]) for each in found.probabilities] == found.values
+    assert all(sum(each.values()) == pytest.approx(1) for each in found.probabilities)
     found.save(tmp_path / "out.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [(line["index"], line["prediction"]) for line in lines] == list(enumerate(found.values))
+    saved = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["index"], line["prediction"]) for line in saved] == list(enumerate(words))
     entries = [entry for entry in Ledger.open(runs).history(result["run"]) if entry["kind"] == "evaluate"]
     assert all({"score", "metrics", "intervals"} <= entry.keys() for entry in entries)
     assert main(["runs", f"runs={runs}"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(result["run"]))
     assert f"{result['score']:.4f}" in line
+    line = ["finetune", ids["encoder"], file, "text={review}", f"runs={runs}"]
+    assert "did you mean 'verdict'?" in refused(capsys, *line, "label={verdct}")
+    assert "choose from review, verdict" in refused(capsys, *line)
 
 
 def test_what_is_filled_in_is_told_and_can_be_set_otherwise(pretrained, tmp_path):

@@ -46,15 +46,6 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
     return {name for name, tensor in one.items() if not torch.equal(tensor, other[name])}
 
 
-def test_a_run_begins_with_the_weights_of_another(tmp_path):
-    first = train(words(tmp_path, "encoder_decoder", **STILL))["run"]
-    changes = {"seed": 1, "start.run": first, **STILL}
-    assert not differing(initial(tmp_path, "encoder_decoder", **changes), tensors(tmp_path, first))
-    free = train(words(tmp_path, "encoder_decoder", **changes))["run"]
-    shutil.rmtree(Ledger.open(tmp_path).folder(first))
-    read(free, tmp_path)  # nothing was frozen, so that it needs its base no more
-
-
 def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
     """What says nothing says nothing in a run's identity."""
     run = base[1]
@@ -130,8 +121,9 @@ def test_checkpoints_hold_only_what_is_trained_and_gc_keeps_what_they_need(ledge
 def test_a_base_that_is_gone_or_changed_is_one_line(ledger, base, tmp_path, capsys):
     folder, elsewhere = tmp_path / "ours", tmp_path / "elsewhere"
     write(folder, read(base[1], ledger), "here")
-    tuned = train(words(ledger, start__folder=folder, **HEAD))["run"]
+    tuned, whole = (train(words(ledger, start__folder=folder, **each))["run"] for each in (HEAD, {"seed": 2}))
     folder.rename(elsewhere)
+    read(whole, ledger)  # nothing was frozen, so that it needs its base no more
     assert main(["generate", tuned, f"runs={ledger}", "--prompt", "1"]) == 2
     assert "the weights that it started from, the folder" in capsys.readouterr().err
     # The same weights from another place are the same run, which is done.
