@@ -133,18 +133,13 @@ def test_the_boundary_head_equals_its_formula_token_by_token_and_does_not_look_a
     assert torch.equal(head.loss(hidden.masked_fill((targets != IGNORE)[..., None], 0), targets), losses)
 
 
-FACTORIZED = "model.embedding={kind: Factorized, rank: 8}"
-ADAPTIVE = "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"
+CLUSTERS = ["{kind: Factorized, rank: 8}", "{kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"]
 
 
-def started(*changes: str) -> Any:
-    config = load("encoder_decoder", [SIZE, *changes])
-    return initialise(config.build("model", config["size"]), T5(), 0).double()
-
-
-@pytest.mark.parametrize("line", [FACTORIZED, ADAPTIVE])
+@pytest.mark.parametrize("line", CLUSTERS)
 def test_clusters_are_looked_up_and_predict_as_one_table(line):
-    model, found = started(line, "model.embedding.scale=sqrt_width"), []
+    config = load("encoder_decoder", [SIZE, f"model.embedding={line}", "model.embedding.scale=sqrt_width"])
+    model, found = initialise(config.build("model", config["size"]), T5(), 0).double(), []
     with model.encoder.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
         model.encoder(Batch(torch.arange(V)[None], torch.arange(V)[None]))
     rows = model.encoder.embedding.rows

@@ -33,15 +33,12 @@ def test_a_model_that_ends_its_training_in_silence_fails(call, sabotaged, tmp_pa
     assert ends(tmp_path / "runs") == ["failed"]
 
 
-def short(self: Batches, step: int, *ranks: int, batch: Any = Batches.batch) -> Any:
-    return batch(self, step, *ranks).micro(0, 3)
-
-
 def test_data_that_are_not_those_of_the_plan_and_a_rate_that_moves_no_weight_fail_the_run(tmp_path):
-    cases: list[Any] = [(Batches, "batch", short, {}, "tokens of step 1: 48 instead of 64")]
+    whole = Batches.batch
+    cases: list[Any] = [(Batches, "batch", lambda *a: whole(*a).micro(0, 3), {}, "tokens of step 1: 48 instead of 64")]
     cases += [(TrainingLoader, "__len__", lambda self: 5, {}, "updates applied: 5 instead of 12")]
     rate = r"optimizer.lr=1e-50: none of the weights has changed in 12 updates"
-    cases += [(Batches, "batch", Batches.batch, {"optimizer.lr": 1e-50}, rate)]
+    cases += [(Batches, "batch", whole, {"optimizer.lr": 1e-50}, rate)]
     for number, (owner, name, function, changes, message) in enumerate(cases):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, function)
