@@ -1,9 +1,10 @@
-"""How the kernels are had: compiled once, by several processes at once, or not, and then torch stands in."""
+"""How the kernels are had: compiled once, by several at once, or not, and then torch stands in."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ def test_a_damaged_library_is_compiled_again_and_replaced_by_a_rename(damage, ca
     healed = kept().stat().st_mtime_ns
     assert kept().stat().st_mtime_ns == healed
     assert outcome().one() == 1
+
+
+@COMPILER
+def test_those_that_start_together_compile_beside_each_other_and_leave_one(cache):
+    with ThreadPoolExecutor() as pool:
+        assert [kernels.one() for kernels in pool.map(lambda _: outcome(), range(3))] == [1, 1, 1]
+    assert len([*cache.iterdir()]) == 1
 
 
 COMPILERS = {'"c++': "No closing quotation", "no-such-compiler -O1": "is not there", "true": "makes no library"}

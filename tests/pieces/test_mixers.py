@@ -53,6 +53,12 @@ def convolution(piece: Any, x: np.ndarray, ahead: bool, kernel: int) -> np.ndarr
     return affine(piece.out, affine(piece.pointwise, mixed + array(piece.shift)))
 
 
+def dilated(piece: Any, x: np.ndarray, ahead: bool, dilation: int) -> np.ndarray:
+    u = np.maximum(affine(piece.down, np.maximum(x, 0)), 0)
+    near = windows(u, 3, dilation if ahead else 0, dilation).reshape(len(x), -1)
+    return affine(piece.out, np.maximum(affine(piece.taps, near), 0))
+
+
 def states(part: Any, x: np.ndarray) -> np.ndarray:
     """h of every token, by an LSTM or a GRU."""
     h, c, found = np.zeros(WIDTH), np.zeros(WIDTH), []
@@ -147,11 +153,13 @@ def synthesizer(piece: Any, x: np.ndarray, ahead: bool, mix: str) -> np.ndarray:
 
 SYNTHESIZERS = [f"{kind}Synthesizer" for kind in ("Dense", "Random", "Factorized")]
 CONVOLUTIONS = [f"{kind}Convolution" for kind in ("", "Gated", "Lightweight", "Dynamic")]
+DILATED = {"kind": "DilatedConvolution", "activation": "ReLU", "norm": "NoNorm"}
 MIXERS: list[tuple[dict[str, Any], Any]] = [
     *(
         ({"kind": kind, "kernel": kernel}, partial(convolution, kernel=kernel))
         for kind, kernel in itertools.product(CONVOLUTIONS, (1, 4, 5, 30))
     ),
+    *(({**DILATED, "dilations": [dilation]}, partial(dilated, dilation=dilation)) for dilation in (1, 3)),
     *(({"kind": kind}, recurrence) for kind in ("LSTM", "GRU", "BidirectionalLSTM", "BidirectionalGRU")),
     ({"kind": "LinearAttention"}, by_kernel),
     ({"kind": "Performer", "features": 10, "seed": 2}, by_kernel),
@@ -185,19 +193,6 @@ def test_a_convolution_under_a_prefix_looks_ahead_within_it():
         near = windows(array(X[row]), 3, 1)
         near[max(0, n - 1) :, 2] = 0  # what comes after it, from the last token of the prefix on
         np.testing.assert_allclose(found[row], affine(piece.out, near.reshape(LENGTH, -1)), atol=1e-12)
-
-
-def test_a_dilated_convolution_looks_back_by_its_layers_dilation():
-    line = {"kind": "DilatedConvolution", "activation": "ReLU", "norm": "NoNorm", "dilations": [1, 3]}
-    piece = made("mixer", line, SHAPE)
-    for execution, dilation in enumerate((1, 3, 1)):
-
-        def written(x: np.ndarray, dilation: int = dilation) -> np.ndarray:
-            u = np.maximum(affine(piece.down, np.maximum(x, 0)), 0)
-            near = windows(u, 3, 0, dilation).reshape(len(x), -1)
-            return affine(piece.out, np.maximum(affine(piece.taps, near), 0))
-
-        check(piece, written, "Causal", execution=execution)
 
 
 def test_training_draws_the_features_of_a_performer_anew_and_evaluation_uses_the_first():
