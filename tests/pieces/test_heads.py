@@ -139,7 +139,8 @@ CLUSTERS = ["{kind: Factorized, rank: 8}", "{kind: Adaptive, cutoffs: [20, 40], 
 @pytest.mark.parametrize("line", CLUSTERS)
 def test_clusters_are_looked_up_and_predict_as_one_table(line):
     config = load("encoder_decoder", [SIZE, f"model.embedding={line}", "model.embedding.scale=sqrt_width"])
-    model, found = initialise(config.build("model", config["size"]), T5(), 0).double(), []
+    model: Any = initialise(config.build("model", config["size"]), T5(), 0).double()
+    found: list[Tensor] = []
     with model.encoder.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
         model.encoder(Batch(torch.arange(V)[None], torch.arange(V)[None]))
     rows = model.encoder.embedding.rows
