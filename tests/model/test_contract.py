@@ -5,8 +5,6 @@ parameter is for is declared where it is made: initialisation, rates and tunings
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -184,22 +182,6 @@ def test_a_draw_depends_on_the_name_and_the_seed_alone():
     )
     assert all(torch.equal(parameter, b[name]) for name, parameter in a.items())
     assert not torch.equal(a["decoder.embedding.table"], c["decoder.embedding.table"])
-
-
-def test_a_forward_pass_runs_through_the_files_that_the_page_lists():
-    model, batch = build("decoder", ""), Batch(tokens(2, 24), tokens(2, 24))
-    model.loss(batch)  # compiles the kernels, where they are not
-    ran, before = set[Path](), sys.getprofile()
-    sys.setprofile(lambda frame, event, argument: ran.add(Path(frame.f_code.co_filename)))
-    try:
-        model.loss(batch)
-    finally:
-        sys.setprofile(before)
-    package, section = DOCS.parent / "scaling", (DOCS / "architecture.md").read_text().split("## The forward pass")[1]
-    files = {file.relative_to(package).as_posix() for file in ran if file.is_relative_to(package)}
-    listed = {*re.findall(r"^\d+\. `scaling/(\S+)`", section.split("\n## ")[0], re.M), "model/patterns.py"}
-    # Our kernels do without the mask.
-    assert {file for file in files if not file.startswith("kernels/")} | {"model/patterns.py"} == listed
 
 
 @torch.no_grad()

@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -179,4 +181,14 @@ def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
         return
     assert ends(tmp_path / "runs") == ["finished"]
     train(sabotaged(runs=tmp_path / "here", **STILL, **{"evaluate.points": 1}))
+    assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
+
+
+@slow
+def test_torchrun_itself(tmp_path):
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scaling", "train"]
+    done = subprocess.run([sys.executable, *line, *words(tmp_path / "runs", **STILL)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished, held-out loss") == 1
+    train(words(tmp_path / "here", **STILL))
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
