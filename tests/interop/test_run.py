@@ -24,6 +24,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger
+from tests.disk import fill
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
 
@@ -145,6 +146,17 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
     assert main(own) == 0
     assert capsys.readouterr().out.startswith("5 9 ")
+
+
+def test_an_import_goes_on_after_a_full_disk(tmp_path, small_disk):
+    theirs, ours = str(tmp_path / "theirs"), small_disk / "ours"
+    huggingface.write(theirs, saved())
+    fill(small_disk, 8192)
+    assert main(["import", theirs, "--to", str(ours)]) == 74
+    (small_disk / "filler").unlink()
+    assert list(small_disk.iterdir()) == []
+    assert main(["import", theirs, "--to", str(ours)]) == 0
+    assert runs.read(ours).tensors.keys() == saved().tensors.keys()
 
 
 def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path):
