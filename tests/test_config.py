@@ -123,22 +123,15 @@ TAG = "is not read; write the plain value"
 REFUSALS = {
     "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key is there twice; keep one of them",
     "a:\n  b: {c: 1, c: 2}\n": "a.yaml:2: c: the key is there twice; keep one of them",
-    "a:\n\tb: 1\n": "a.yaml:2: not YAML: found character that cannot start any token",
     "a: !!python/object/apply:os.system [x]\n": f":python/object/apply:os.system' {TAG}",
-    "!!str a: 1\n": f"a.yaml:1: the tag 'tag:yaml.org,2002:str' {TAG}",
     "a: &x {b: 1}\nc:\n  <<: *x\n": "a.yaml:3: merge keys are not read; name the other file as `base`",
     "a: *x\n": "a.yaml:1: not YAML: found undefined alias",
-    "a: &x [*x]\n": "a.yaml:1: nested more than 32 deep; flatten it",
     "a: 1\n---\nb: 2\n": "a.yaml:2: not YAML: but found another document expected a single document in the stream",
     "? [a]\n: 1\n": "a.yaml:1: a key must be a single word; quote it if it is meant as text",
-    "[" * 40 + "]" * 40: "a.yaml:1: nested more than 32 deep; flatten it",
-    "[" * 5000: "a.yaml:1: nested more than 32 deep; flatten it",
+    "[" * 33 + "]" * 33: "a.yaml:1: nested more than 32 deep; flatten it",
     BOMB: "more than 50,000 values, aliases written out; write less",
     b"a: 1\nb: \xff\n": "a.yaml:2: not UTF-8; save it as UTF-8",
     b"a: " + b"x" * (1 << 20): "a.yaml: the file is over 1,048,576 bytes; write less",
-    **dict.fromkeys(
-        ["a: [1\n", "a: 'x\n", "a: b: c\n", "- a\nb\n", "a: @x\n", "%x\n", "a: \x07\n", "a: }"], "not YAML: "
-    ),
 }
 
 
@@ -217,36 +210,30 @@ def test_layers_in_their_order(shelf):
 
 TWO = {"width": 1024, "heads": 8, "head_width": 64}
 TINY = {"width": 16, "heads": 2}
-SIZES = {
-    (): TINY,
-    ("size=1M",): {"width": 128, "heads": 4},
-    ("size=two",): TWO,
-    ("size.width=32",): {"width": 32, "heads": 2},
-    ("size.width=32", "size=big/one"): {"width": 32, "heads": 8},
-    ("size={width: 8, heads: 1}",): {"width": 8, "heads": 1},
-    ("data=text",): {**TINY, "vocabulary": 512},
-    ("size.vocabulary=64", "data=text"): {**TINY, "vocabulary": 64},
+ADAMW = {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95]}
+SECTIONS = {
+    (): {"size": TINY},
+    ("size=1M",): {"size": {"width": 128, "heads": 4}},
+    ("size=two",): {"size": TWO},
+    ("size.width=32", "size=big/one"): {"size": {"width": 32, "heads": 8}},
+    ("size={width: 8, heads: 1}",): {"size": {"width": 8, "heads": 1}},
+    ("data=text",): {"size": {**TINY, "vocabulary": 512}},
+    ("size.vocabulary=64", "data=text"): {"size": {**TINY, "vocabulary": 64}},
+    ("optimizer.lr=1", "optimizer=SGD"): {"optimizer": {"kind": "SGD", "lr": 1}},
+    ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"optimizer": {"kind": "SGD", "lr": 2}},
+    ("--optimizer.lr=None", "optimizer.note={a}: [b] {c}"): {
+        "optimizer": {**ADAMW, "lr": None, "note": "{a}: [b] {c}"}
+    },
 }
 
 
-OPTIMIZERS = {
-    ("optimizer=SGD",): {"kind": "SGD"},
-    ("optimizer.lr=1", "optimizer=SGD"): {"kind": "SGD", "lr": 1},
-    ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"kind": "SGD", "lr": 2},
-    ("--optimizer.lr=None",): {"kind": "AdamW", "lr": None, "betas": [0.9, 0.95]},
-    ("optimizer.note={a}: [b] {c}",): {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95], "note": "{a}: [b] {c}"},
-}
-
-
-@pytest.mark.parametrize("words", [*SIZES, *OPTIMIZERS])
+@pytest.mark.parametrize("words", SECTIONS)
 def test_names_and_keys_of_a_section(shelf, words):
-    section, expected = ("size", SIZES[words]) if words in SIZES else ("optimizer", OPTIMIZERS[words])
+    ((section, expected),) = SECTIONS[words].items()
     assert load("plain", words)[section] == expected
 
 
 OVERLAYS = {
-    ("{a: 1, b: 2}", "{b: 3, c: 4}"): {"a": 1, "b": 3, "c": 4},
-    ("{kind: LayerNorm, bias: true}", "{kind: RMSNorm}"): {"kind": "RMSNorm"},
     ("{kind: LayerNorm, bias: true}", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
     ("{kind: LayerNorm, bias: true}", "RMSNorm"): {"kind": "RMSNorm"},
     ("LayerNorm", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
@@ -278,7 +265,6 @@ def test_rows_are_laid_over_their_table_and_its_base(shelf):
     file = table_file("again")
     assert file.rows == ("Vanilla", "GeLU 0.5", "Based", "Bare", "Deep")
     assert file.config.tree == {"paper": "b", "columns": ["Params"]}
-    assert file.config.origin["columns"] == "configs/table/paper.yaml:3"
 
 
 def test_files_of_ones_own(shelf):
@@ -316,12 +302,8 @@ def test_one_key_is_the_norm_of_a_shipped_model(name):
     assert "norm" not in before
     assert list(norms(after)) == [norm if norm == "NoNorm" else "LayerNorm" for norm in norms(before)]
     assert after["block"]["norm"] == {"kind": "LayerNorm", "eps": 0.125}
-
-
-def test_a_key_of_one_norm_is_laid_over_the_norm_of_the_model():
-    model = load("decoder", ["model.norm.gain=false", "model.block.norm.eps=0.5"])["model"]
-    assert model["block"]["norm"] == {"kind": "RMSNorm", "gain": False, "eps": 0.5}
-    assert model["stack"]["norm"] == {"kind": "RMSNorm", "gain": False}
+    one = load(name, ["model.norm.gain=false", "model.block.norm.eps=0.5"])["model"]["block"]["norm"]
+    assert (one["gain"], one["eps"]) == (False, 0.5)
 
 
 def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
@@ -339,18 +321,13 @@ def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
 
 MISTAKES = """
 plian: there is no model 'plian'; did you mean 'plain'?
-plain size=tony: > size='tony': there is no size 'tony'; did you mean 'tiny'?
 plain size=shared: > size='shared': several families have a size 'shared'; name one of big/shared, huge/shared
 plain sice.width=3: > sice: there is no such section; did you mean 'size'?
 plain a..b=3: > override='a..b=3': expected key=value; as in seed=1
 plain train.steps=3: > train.steps=3: train has no such key; write trainer.max_steps
-plain train.batches=3: > train.batches=3: train has no such key; did you mean 'batch'?
 plain train.batch=many: > train.batch='many': expected a whole number or keys with values
-plain train.compile=yes: > train.compile='yes': expected true or false
-plain trainer.gradient_clip_val=x: > trainer.gradient_clip_val='x': expected a number above 0 or null
 plain seed={'a':1}: > seed={'a': 1}: expected a whole number from 0 and up to 9.223e18
 plain trainer=fast: > trainer='fast': expected keys under it; write trainer.KEY, with KEY of max_steps
-plain model.x=[ model=gated: > model.x='[': not YAML: did not find expected node content while parsing
 plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is no reference; write ${section.key}
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
@@ -364,18 +341,16 @@ table/paper row=Bare: paper.yaml:10: rows.Bare=5: expected sections under a row;
 """
 
 
-@pytest.mark.parametrize("case", MISTAKES.strip().splitlines())
-def test_a_mistake_on_the_command_line_is_one_line(shelf, case):
-    words, _, message = case.partition(": ")
-    assert message.replace("> ", "command line: ", 1) in refusal(load, words.split()[0], words.split()[1:])
+def test_a_mistake_on_the_command_line_is_one_line(shelf):
+    for case in MISTAKES.strip().splitlines():
+        words, _, message = case.partition(": ")
+        assert message.replace("> ", "command line: ", 1) in refusal(load, words.split()[0], words.split()[1:])
 
 
 FILES = r"""
 base: mine | mine.yaml:1: base='mine': the config includes itself: mine.yaml → mine.yaml; break the circle
 base: plian | mine.yaml:1: base='plian': there is no model 'plian'; did you mean 'plain'?
-base: gone.yaml | mine.yaml:1: base='gone.yaml': there is no file 'gone.yaml'; did you mean 'mine.yaml'?
 base: plain\nsize: tony | mine.yaml:2: size='tony': there is no size 'tony'; did you mean 'tiny'?
-base: plain\ntrian: {batch: 1} | mine.yaml:2: trian: there is no such section; did you mean 'train'?
 base: plain\ntrain:\n  batch: '8' | mine.yaml:3: train.batch='8': expected a whole number or keys with values
 base: plain\ntrain.batch: 1\ntrain:\n  batch: 2 | mine.yaml:3: train: the key is there twice; keep one of them
 base: plain\nmodel.a..b: 1 | mine.yaml:2: model.a..b=1: a dotted key has an empty part; write it as section.key
@@ -384,12 +359,12 @@ base: plain\ndata: loop | loop.yaml:1: data='other': expected its keys here, not
 """
 
 
-@pytest.mark.parametrize("case", FILES.strip().splitlines())
-def test_a_mistake_in_a_file_names_its_line(shelf, case):
-    text, _, message = case.partition(" | ")
-    shelf("mine.yaml", text.replace("\\n", "\n"))
+def test_a_mistake_in_a_file_names_its_line(shelf):
     shelf("loop.yaml", "data: other\n")
-    assert refusal(load, "mine.yaml").startswith(message)
+    for case in FILES.strip().splitlines():
+        text, _, message = case.partition(" | ")
+        shelf("mine.yaml", text.replace("\\n", "\n"))
+        assert refusal(load, "mine.yaml").startswith(message)
 
 
 def test_an_error_behind_a_reference_is_placed_where_the_value_was_set(capsys):
