@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
-SECTIONS = (
-    "The peak",
-    "Small runs side by side",
-    "A run with its evaluations",
-    "Training",
-    "Attention",
-    "The small table",
-    "Several devices",
-)
+from benchmarks import gpu
 
-
-@pytest.fixture(scope="module")
-def gpu():
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+SECTIONS = ["The peak", "Small runs side by side", "A run with its evaluations", "Training", "Attention"]
+SECTIONS += ["The small table", "Several devices"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_without_a_device_it_ends_in_one_line(gpu, tmp_path, capsys):
+def test_without_a_device_it_ends_in_one_line(tmp_path, capsys):
     assert gpu.main(["--out", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
+    assert (out, err.count("\n")) == ("", 1)
     assert "no CUDA device" in err
     assert not list(tmp_path.iterdir())
 
@@ -46,7 +26,7 @@ def test_without_a_device_it_ends_in_one_line(gpu, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
     # In a process of its own: here shapes are checked at each call, which torch does not compile.
-    command = [sys.executable, str(FILE), "--dry", "--out", str(tmp_path)]
+    command = [sys.executable, str(gpu.__file__), "--dry", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (page,) = tmp_path.glob("*.md")
@@ -58,6 +38,6 @@ def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
     assert text.count("| scaling, bf16-true |") == 2  # as it is, and compiled
 
 
-def test_what_the_time_does_not_suffice_for_is_named(gpu):
+def test_what_the_time_does_not_suffice_for_is_named():
     lines = list(gpu.small_table(gpu.DRY, gpu.Clock(-1.0)))
     assert sum("not run: out of time" in line for line in lines) == gpu.DRY.rows

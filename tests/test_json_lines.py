@@ -17,10 +17,7 @@ from scaling.data import rows as row_files
 GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {
     "null": (GOOD + b"null\n", ":2: is not a record"),
-    "number": (GOOD + b"1\n", ":2: is not a record"),
-    "list": (b"[1]\n" + GOOD, ":1: is not a record"),
     "half": (GOOD + b'{"text": "bad\n', ":2: is not JSON"),
-    "zero byte": (b"\x00", ":1: is not JSON"),
     "UTF-16": (GOOD.decode().encode("utf-16"), ":1: is UTF-16"),
     "Latin-1": (GOOD + b'{"text": "caf\xe9"}\n', ":2: byte 13 of the line is 0xe9, which is not UTF-8"),
     "deep and closed": (b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}\n", ":1: is nested more than 100 deep"),
@@ -62,13 +59,17 @@ def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_pipe_is_refused_and_not_waited_for(verb, tmp_path, capsys, monkeypatch):
+def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    os.mkfifo("a.jsonl")
-    assert main(VERBS[verb](Path("a.jsonl"))) == BAD_INPUT
+    file = Path("a.jsonl")
+    file.write_text({"text": "", "task": "\n\n", "points": "{}\n{}\n"}[verb])
+    assert main(VERBS[verb](file)) == BAD_INPUT
+    assert capsys.readouterr().err.count("\n") == 1
+    file.unlink()
+    os.mkfifo(file)
+    assert main(VERBS[verb](file)) == BAD_INPUT
     output = capsys.readouterr().err
-    assert "is no regular file; write its content to a file" in output
-    assert "a.jsonl" in output
+    assert "a.jsonl: is no regular file; write its content to a file" in output
     assert output.count("\n") == 1
 
 
@@ -79,22 +80,13 @@ def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
         list(corpus.snapshot(tmp_path).documents())
 
 
-@pytest.mark.parametrize(("content", "verb"), [(b"", "text"), (b"\n\n", "task"), (b"{}\n{}\n", "points")])
-def test_a_file_without_fields_is_one_line(content, verb, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.jsonl").write_bytes(content)
-    assert main(VERBS[verb](tmp_path / "a.jsonl")) == BAD_INPUT
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
-def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(name, tmp_path):
-    (tmp_path / "a.jsonl").write_text(f'{{"text": {name}}}\n')
-    with pytest.raises(ScalingError, match=rf"a.jsonl:1: is not JSON \({name} is none of its values; write null\)"):
+def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": NaN}\n')
+    with pytest.raises(ScalingError, match=r"a.jsonl:1: is not JSON \(NaN is none of its values; write null\)"):
         list(row_files.read(tmp_path / "a.jsonl"))
     with (tmp_path / "a.jsonl").open("rb") as lines:
         ((_, record),) = json_lines.records(lines, tmp_path / "a.jsonl", nan=True)
-    assert str(record["text"]) == str(float(name))
+    assert str(record["text"]) == "nan"
 
 
 def test_fields_that_other_records_have_are_empty(tmp_path):
@@ -109,29 +101,23 @@ def test_fields_that_other_records_have_are_empty(tmp_path):
 
 def test_a_json_file_may_be_one_array(tmp_path):
     file = tmp_path / "a.json"
-    for value, rows in (
-        ([{"text": "a"}, {"n": 1}], [{"text": "a", "n": None}, {"text": None, "n": 1}]),
-        (["a"], [{"text": "a"}]),
-    ):
-        file.write_text(json.dumps(value, indent=1))
-        assert list(row_files.read(file)) == rows
-    file.write_text("[{}, null]")
-    with pytest.raises(ScalingError, match=r"a.json: element 2 of the array is not a record"):
-        list(row_files.read(file))
-    file.write_text("[1,\n 2,\n")
-    with pytest.raises(ScalingError, match=r"a.json:3: is not JSON"):
-        list(row_files.read(file))
-    file.write_text("[" * 100_000)
-    with pytest.raises(ScalingError, match=r"a.json: is nested more than 100 deep"):
-        list(row_files.read(file))
+    file.write_text(json.dumps([{"text": "a"}, {"n": 1}], indent=1))
+    assert list(row_files.read(file)) == [{"text": "a", "n": None}, {"text": None, "n": 1}]
+    file.write_text('["a"]')
+    assert list(row_files.read(file)) == [{"text": "a"}]
+    for text, said in {
+        "[{}, null]": "a.json: element 2 of the array is not a record",
+        "[1,\n 2,\n": "a.json:3: is not JSON",
+        "[" * 100_000: "a.json: is nested more than 100 deep",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(ScalingError, match=said):
+            list(row_files.read(file))
 
 
 @pytest.mark.parametrize("layout", ["squad", "dialogue"])
-@pytest.mark.parametrize(
-    "content", [b"null", b"[]", b'{"data": [null]}', b"[" * 100_000, b'{"turns": null}', b"\xff\xfe"]
-)
-def test_layouts_of_json_are_one_line_too(content, layout, tmp_path):
-    file = tmp_path / "a.json"
-    file.write_bytes(content)
-    with pytest.raises(ScalingError, match=r"a\.json"):
-        list(build("layout", layout).rows([file], None, "csv"))
+def test_layouts_of_json_are_one_line_too(layout, tmp_path):
+    for content in (b"null", b'{"data": [null]}', b"[" * 100_000, b'{"turns": null}', b"\xff\xfe"):
+        (tmp_path / "a.json").write_bytes(content)
+        with pytest.raises(ScalingError, match=r"a\.json"):
+            list(build("layout", layout).rows([tmp_path / "a.json"], None, "csv"))
