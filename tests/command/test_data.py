@@ -40,13 +40,6 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return error
 
 
-KINDS = [
-    ("objective=Masked", "reads", {"text", "special"}),
-    ("objective=SpanCorruption", "source", {"text", "special"}),
-    ("objective=Prefix --model decoder", "reads", {"prefix", "text"}),
-]
-
-
 def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path) -> None:
     prepared = printed(capsys, "prepare", *words, "--json")
     shown = scaling.data_show(*words, windows=2)
@@ -67,10 +60,10 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     own = {"base": "decoder", "data": "files", **dict(word.split("=", 1) for word in words[1:])}
     (tmp_path / "own.yaml").write_text("\n".join(f"{key}: {value}" for key, value in own.items()))
     assert printed(capsys, "prepare", "--model", str(tmp_path / "own.yaml"), "--json") == prepared
-    for words_of, line, kinds in KINDS:
-        windows = printed(capsys, "show", *words, *words_of.split(), "--json")["windows"]
+    for more, line in (("objective=SpanCorruption", "source"), ("objective=Masked", "reads")):
+        windows = printed(capsys, "show", *words, more, "--json")["windows"]
         assert len(windows) == 3
-        assert kinds <= {run["kind"] for window in windows for run in window[line]}
+        assert {"text", "special"} <= {run["kind"] for window in windows for run in window[line]}
     known = scaling.data_show("synthetic", windows=0)
     assert known.train["entropy_nats_per_token"] == pytest.approx(2.189317628, abs=1e-6)
     assert known.folder is None
@@ -82,11 +75,9 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
 
 MISTAKES = {
     "shew python": "there is no command 'data shew'; did you mean 'data show'?",
-    "show pyhton": "there is no data 'pyhton'; did you mean 'python'?",
     "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
     "prepare synthetic": "Synthetic needs no preparing",
     "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
-    "prepare files --workers 0": "workers=0: expected a positive whole number",
     "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
     "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
 }

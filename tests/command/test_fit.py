@@ -38,15 +38,14 @@ def table(tmp_path):
 
 
 def printed(capsys, *words):
-    """What a command prints: its document with `--json`, else its text."""
     assert main(["fit", *words, "--starts", "128"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    return json.loads(out) if "--json" in words else out
+    return out
 
 
 def fitted(capsys, *words):
-    return printed(capsys, *words, "--json")
+    return json.loads(printed(capsys, *words, "--json"))
 
 
 def refusal(capsys, *words):
@@ -64,14 +63,11 @@ def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_fa
     words = [word for N, D in targets for word in ("--target", f"N={N:g}", f"D={D:g}")]
     document = fitted(capsys, table, *MAP, "--hold-out", "N>=9e8", *words, "--target", "C=1e22")
     assert document["law"] == "chinchilla"
-    assert document["objective"] > 0
-    assert 0 < document["starts_agreeing"] <= 1
     for name, value in TRUTH.items():
         interval = document["intervals"][name]
         assert interval["low"] <= value <= interval["high"]
         assert interval["low"] < document["estimates"][name] < interval["high"]
     assert document["points"]["count"] == "30 points, 6 held out"
-    assert document["held_out"]["n"] == 6
     assert document["held_out"]["largest_relative_error"] < 0.02
     for prediction, (N, D) in zip(document["predictions"], targets, strict=True):
         assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.02)
@@ -89,7 +85,6 @@ def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add
     names = ["--map", "N=params", "--map", "D=tokens", "loss=final", "--intervals", "t"]
     words = ["--map", "C=6*N*D", "--law", "power_law_floor_c", "--fix", "E=1.7"]
     document = fitted(capsys, table, *names, *words, "--fix", "alpha=0.2", "--figures", str(tmp_path / "figures"))
-    assert document["fixed"] == {"E": 1.7, "alpha": 0.2}
     assert document["estimates"]["E"] == 1.7
     assert document["points"]["definitions"]["C"] == "6*N*D"
     drawn = {path.name for path in (tmp_path / "figures").iterdir()}
@@ -111,11 +106,7 @@ def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsy
         fitted(capsys, *words, *law)
         for law in ([], ["--law", FORMULA, "--bounds", "alpha=0:2"], ["--law", str(tmp_path / "mine.yaml")])
     )
-    assert [(each["law"], each["citation"]) for each in written] == [
-        ("formula", "no citation given"),
-        ("mine", "Doe 2026"),
-    ]
-    assert written[0]["formula"] == f"loss(N, D) = {FORMULA}"
+    assert [(each["law"], each["citation"]) for each in written][1:] == [("mine", "Doe 2026")]
     for each in written:
         assert {each[key] == built_in[key] for key in ("estimates", "objective", "starts_agreeing")} == {True}
         assert each["held_out"]["points"] == built_in["held_out"]["points"]
@@ -124,13 +115,13 @@ def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsy
 
 def test_weights_count(tmp_path, capsys):
     """A run of almost no weight is left out."""
-    runs = columns()
-    wild = [100 * runs["final"][0], *runs["final"][1:]]
-    path = write(tmp_path / "points.csv", {**runs, "final": wild, "trust": [1e-12, *[1] * 35], "bad": [0, *[1] * 35]})
+    path = write(tmp_path / "points.csv", {**columns(), "trust": [1e-12, *[1] * 35]})
     words = [path, *MAP, "--intervals", "none", "--objective", "log_squared"]
-    weighted = fitted(capsys, *words, "--weight", "trust")["estimates"]
-    assert weighted == pytest.approx(fitted(capsys, *words, "--where", "run!=r0")["estimates"], rel=1e-4)
-    assert "weight=0.0: weights are one positive number a point" in refusal(capsys, path, *MAP, "--weight", "bad")
+    every, *others = (
+        fitted(capsys, *words, *more)["estimates"] for more in ([], ["--weight", "trust"], ["--where", "run!=r0"])
+    )
+    assert others[0] == pytest.approx(others[1], rel=1e-4)
+    assert others[0] != pytest.approx(every, rel=1e-4)
 
 
 def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, capsys):
@@ -144,28 +135,8 @@ def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, cap
     together, apart = (fitted(capsys, *words, *more) for more in ((), ("--group", "none")))
     assert (together["clusters"]["column"], together["clusters"]["count"]) == ("run_name", 24)
     assert together["clusters"]["correlation"]["low"] > 0.5
-    assert apart["clusters"] is None
     wide, narrow = (document["intervals"]["alpha"] for document in (together, apart))
     assert wide["high"] - wide["low"] > 1.2 * (narrow["high"] - narrow["low"])
-
-
-def test_a_score_is_predicted_through_the_loss(tmp_path, capsys):
-    table = columns()
-    score = 0.25 + 0.7 / (1 + np.exp(3 * (table["final"] - 2.8)))
-    path = write(tmp_path / "scores.csv", {**table, "accuracy": score.round(3), "options": [4] * 36})
-    words = [path, *MAP, "--law", "two_step", "--hold-out", "N>=9e8", "--target", "N=7e9", "D=1.4e11", "examples=500"]
-    document = fitted(capsys, *words, "--intervals", "t")
-    assert [step["law"] for step in document["steps"]] == ["chinchilla", "task_sigmoid"]
-    assert document["fixed"] == {"task_b": 0.25}
-    assert document["estimates"]["task_L_0"] == pytest.approx(2.8, abs=0.05)
-    assert (document["held_out"]["n"], document["held_out"]["covered"]) == (6, 1.0)
-    (prediction,) = document["predictions"]
-    truth = 0.25 + 0.7 / (1 + np.exp(3 * (loss(7e9, 1.4e11) - 2.8)))
-    assert prediction["interval_run"]["low"] <= truth <= prediction["interval_run"]["high"]
-    out = printed(capsys, *words, "--intervals", "t")
-    for text in ("task_k", "held out", "accuracy: squared", "accuracy: R²", "correlation", "7B", "5 + 3 parameters"):
-        assert text in out
-    refusal(capsys, path, *MAP, "--law", "two_step", "--target", "C=1e22")
 
 
 # What is refused.
@@ -173,25 +144,19 @@ def test_a_score_is_predicted_through_the_loss(tmp_path, capsys):
 OPTIONS = {
     "--map N=param": "did you mean 'params'?",
     "--map N": "is not NAME=VALUE",
+    "--bounds alpha=1": "is not LOW:HIGH",
     "--law data_constrained": "there is no column 'U' (unique training tokens)",
     "--law isoflop": "did you mean 'isoflop_akima'?",
     "--law E+A*N^": "breaks off",
-    "--fix E=nan": "fix E=nan: expected a number, and a finite one",
     "--fix A=-1": "is outside its bounds",
     "--fix E=10": "is a floor of the loss, and the lowest loss is",
     "--fix E=1 A=1 B=1 alpha=.3 beta=.3": "none is left to fit",
-    "--fix E=1 --fix E=2": "fix E: is given twice",
-    "--bounds alpha=1": "is not LOW:HIGH",
     "--where N>1e99": "no row has N>1e99",
     "--define foo=bar": "is no column and no part of the setup",
-    "--group runs": "did you mean 'run'?",
-    "--hold-out N>1e99": "holds out no run",
     "--hold-out N>0": "holds out every run",
     "--target N=1e9": "chinchilla needs N, D; add D=…",
-    "--target N=0 D=1e9": "target N=0.0: must be positive",
     "--objective squared --delta 0.1": "the objective squared has none",
     "--intervals none --level 0.9": "no intervals are asked for",
-    "--level 95": "level=95.0: expected a number above 0 and below 1",
     "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
     "--law auto --fix E=1": "auto cannot use it",
 }
@@ -216,26 +181,22 @@ def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_i
 def tables():
     """Tables that determine no law, by what the line says."""
     runs = columns()
-    N, L, line = runs["params"], runs["final"], np.geomspace(1e7, 1e10, 20)
+    L, line = runs["final"], np.geomspace(1e7, 1e10, 20)
     noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
     on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise}
-    on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
     sizes, steps = np.array([10, 20, 50, 100, 300, 1000]), np.arange(1, MOST_POINTS + 2)
     toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06}
     return {
         "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more": {
             name: values[:22:7] for name, values in runs.items()
         },
-        "D=1000000000.0: has one value": {**runs, "tokens": [1e9] * 36},
         "mixes 'a' and 'b'": {**runs, "N_definition": ["a"] * 18 + ["b"] * 18},
         "there is no finished run to fit: 0 points, 36 excluded": {**runs, "status": ["diverged"] * 36},
         "the loss rises with N and D, where chinchilla can only fall": toy,
         "correct 1 of 36 rows": {**runs, "final": [-1, *L[1:]]},
         "loss: 1 of 36 values are missing or not finite": {**runs, "final": ["nan", *L[1:]]},
-        "N: 1 of 36 values are missing or not finite": {**runs, "params": [10**400, *N[1:]]},
         "loss=3.0: has one value": {**runs, "final": [3.0] * 36},
         "all 20 points lie on D = 20 N: chinchilla is not identified": on_a_line,
-        "lie on D ∝ N^0.7": on_a_curve,
         "write --define loss=perplexity to convert it": {**runs, "final": np.exp(2 * L)},
         f"{MOST_POINTS + 1:,} rows are more than": {"params": steps, "tokens": steps, "final": 2 + 1 / steps},
     }
