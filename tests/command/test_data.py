@@ -54,8 +54,7 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     for window in shown.windows:
         assert all(run["text"] in TEXT for run in window["reads"] if run["kind"] == "text")
     human = printed(capsys, "show", *words, "--windows", "1", "--verify")
-    for part in ("documents", "bytes per token", "reads", "predicts", f"in {prepared['folder']}"):
-        assert part in human
+    assert f"in {prepared['folder']}" in human
     assert "\x1b" not in human, "colours are for a terminal"
     own = {"base": "decoder", "data": "files", **dict(word.split("=", 1) for word in words[1:])}
     (tmp_path / "own.yaml").write_text("\n".join(f"{key}: {value}" for key, value in own.items()))

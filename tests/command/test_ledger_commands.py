@@ -25,15 +25,12 @@ def ledger(tmp_path: Path) -> Ledger:
         if name == "later":
             break
         with ledger.claim(run) as attempt:
-            for step in range(1, 101):
-                entry = {"kind": "train", "step": step, "steps": 200, "loss": 2 + 1 / step, "tokens_per_second": 5000.0}
-                attempt.log.write(entry)
+            attempt.log.write({"kind": "train", "step": 100, "steps": 200, "loss": 2.1, "tokens_per_second": 5000.0})
             attempt.log.write({"kind": "evaluate", "step": 100, "loss": 2.5})
             with attempt.checkpoint(100) as folder:
                 (folder / "model").write_bytes(bytes(5000))
             if seed == 0:
-                windows = [2.0 + place / 64 for place in range(64)]
-                more = {"windows": windows, "circumstances": {"tokens_per_second": 4000.0}}
+                more = {"windows": [2.0] * 64, "circumstances": {"tokens_per_second": 4000.0}}
                 attempt.finish("finished", {"loss": 2.01, "step": 100, **more})
             elif seed == 1:
                 attempt.finish("diverged", {"loss": math.nan, "step": 100})
@@ -78,7 +75,6 @@ def test_runs_lists_every_run_and_those_of_a_study_in_its_order(ledger: Ledger, 
     rows = ask("runs", "mine", "--json")
     assert [(row["run"], row["state"]) for row in rows] == [(names[3], "waiting"), (names[0], "finished")]
     assert [row["name"].partition(" ")[0] for row in rows] == ["width=16", "wide"]  # what the study calls it
-    ask("runs", "mine")
     assert str(scaling.runs(runs=Ledger.create(ledger.root / "empty").root)).startswith("0 runs\n")
 
 
@@ -90,15 +86,13 @@ def test_show_prints_all_of_a_run_and_diff_what_differs(ledger: Ledger, names: l
         assert max(map(len, text.splitlines())) < 120
         document = ask("show", run, "--json")
         assert document["spec"] == ledger.spec(run)
-        assert [entry["kind"] for entry in document["history"]].count("train") == (100 if seed < 3 else 0)
+        assert [entry["kind"] for entry in document["history"]].count("train") == (seed < 3)
     assert "… 64 values]" in ask("show", names[0]), "long lists are cut"
     differences = ask("diff", names[0], names[3], "--json")
     assert (differences["seed"], differences["result.loss"]) == ([0, 3], [2.01, None])
     assert "model.kind" not in differences
     assert ask("diff", names[0], names[0]) == "no difference\n"
-    configs = ask("diff", "gpt2", "llama", "size=tiny", "--json")
-    assert any(key.startswith("model.") for key in configs)
-    assert "seed" not in configs
+    assert "model.position.kind" in ask("diff", "gpt2", "llama", "size=tiny", "--json")
     with ledger.claim(names[3]) as attempt:
         attempt.end("failed", "ValueError: the first words, " + "and then \n\t" * 500_000)
     for shown in (json.dumps(ask("runs", "--json")), ask("runs")):  # megabytes are shown by their beginning
@@ -136,8 +130,8 @@ def test_doctor_fits_on_a_screen(ask, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "✗  versions   no-such-package is not installed; pip install no-such-package" in capsys.readouterr().out
 
 
-BAD = ["runs nosuch", "runs ../../etc", "runs one two", "runs run=elsewhere", "show", "show ffff", "show ../x"]
-BAD += ["show \x1b[2J", "diff one", "diff ffff ffff", "diff no_such_config gpt2", "gc name", "gc --yes", "doctor name"]
+BAD = ["runs nosuch", "runs ../../etc", "runs run=elsewhere", "show", "show ffff", "show ../x", "show \x1b[2J"]
+BAD += ["diff ffff ffff", "diff no_such_config gpt2", "gc --yes"]
 
 
 def test_bad_input_is_one_line(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
