@@ -21,6 +21,12 @@ SPEC: dict[str, Any] = {
     "seed": 1,
     "versions": {"Gated": 1},
 }
+COUNTED: list[tuple[str, Any]] = [
+    *(("model.block.channel.activation", "ReLU"), ("data.fingerprint", "c0ffef")),
+    ("model.block.channel.log", "a key of a piece is not the section of that name"),
+    *(("data", {"kind": "Text"}), ("optimizer.lr", 3.0000000000000003e-4), ("optimizer.betas", [0.95, 0.9])),
+    *(("versions.Gated", 2), ("a key of tomorrow", 0), *(("seed", value) for value in (True, "1", None))),
+]
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
@@ -33,22 +39,11 @@ def changed(path: str, value: object) -> dict[str, Any]:
     return spec
 
 
-def test_a_name_is_what_it_was() -> None:
+def test_a_name_is_what_it_was_and_what_counts_changes_it() -> None:
     """Names are on disks: a change of this one orphans every run."""
     assert run_id(SPEC) == "9ac4aa04ed64974d"
     assert run_id(dict(reversed(changed("train.tokens", 2e7).items()))) == run_id(SPEC)
     assert run_id(changed("data.folder", "/there")) == run_id(SPEC)
-
-
-COUNTED: list[tuple[str, Any]] = [
-    *(("model.block.channel.activation", "ReLU"), ("data.fingerprint", "c0ffef")),
-    ("model.block.channel.log", "a key of a piece is not the section of that name"),
-    *(("data", {"kind": "Text"}), ("optimizer.lr", 3.0000000000000003e-4), ("optimizer.betas", [0.95, 0.9])),
-    *(("versions.Gated", 2), ("a key of tomorrow", 0), *(("seed", value) for value in (True, "1", None))),
-]
-
-
-def test_what_counts_and_what_does_not():
     for path, value in COUNTED:
         assert run_id(changed(path, value)) != run_id(SPEC), path
     for path in ("name", "log", "runs", "evaluate.points", "evaluate.spacing", "start.folder", "train.micro_batch"):

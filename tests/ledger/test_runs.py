@@ -26,6 +26,19 @@ from scaling.ledger.run import Lock, lock_state
 from tests.ledger.conftest import claimed, save
 
 
+def kept(attempt: Attempt) -> list[int]:
+    return sorted(checkpoint.steps(attempt.run))
+
+
+def folder(attempt: Attempt, step: int) -> Path:
+    return attempt.run / "checkpoints" / f"{step:012d}"
+
+
+def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> int | None:
+    found = attempt.resume(belongs)
+    return None if found is None else found.step
+
+
 def refuses(call: Any, *arguments: Any, match: str = "") -> None:
     """One line, with code 2, that a terminal may print."""
     with pytest.raises(ScalingError, match=match) as refused:
@@ -75,25 +88,31 @@ def test_the_ledger_works_without_hard_links(ledger, monkeypatch):
 
 def test_a_plan_is_written_once(ledger, runs):
     plan = {"question": "which?", "runs": [{"run": run, "size": number} for number, run in enumerate(runs)]}
-    ledger.save_plan("first", plan)
-    ledger.save_plan("first", plan)
-    assert ledger.plan("first") == plan
-    assert ledger.studies() == ["first"]
-    assert ledger.runs_of("first") == runs
+    for _ in range(2):
+        ledger.save_plan("first", plan)
+    assert (ledger.plan("first"), ledger.studies(), ledger.runs_of("first")) == (plan, ["first"], runs)
     other = {**plan, "question": "why?"}
     refuses(ledger.save_plan, "first", other, match=r"question is 'which\?' there and 'why\?' here")
     refuses(ledger.plan, "frist", match="did you mean 'first'")
 
 
-def test_a_trunk_keeps_what_its_branches_need(ledger, runs):
+def test_a_trunk_keeps_its_last_two_checkpoints_and_what_its_branches_need(ledger, runs):
+    """What an attempt found stays until it has two whole ones: a damaged one takes the place of none."""
     trunk, branch, other = runs
     for study, run, step in (("one", branch, 2), ("two", other, 3)):
         ledger.save_plan(study, {"runs": [{"run": trunk}, {"run": run, "trunk": {"run": trunk, "step": step}}]})
     with claimed(ledger, trunk) as attempt:
         for step in range(1, 8):
             save(attempt, step)
+        assert kept(attempt) == [2, 3, 6, 7]
         attempt.end("stopped", "the last branch has its start")
-    assert [step for step in range(1, 8) if ledger.checkpoint(trunk, step)] == [2, 3, 6, 7]
+    (folder(attempt, 7) / "model").write_bytes(b"?")
+    with claimed(ledger, trunk) as attempt:
+        assert resumed(attempt) == 6
+        save(attempt, 8)
+        assert kept(attempt) == [2, 3, 6, 8]
+        save(attempt, 9)
+        assert kept(attempt) == [2, 3, 8, 9]
     with claimed(ledger, branch) as attempt:
         attempt.finish("finished", {"loss": 1.0})
     assert ledger.needed(trunk) == {3}
@@ -105,8 +124,6 @@ def test_a_trunk_keeps_what_its_branches_need(ledger, runs):
 
 # Locks
 
-TAKE = "import pathlib, sys; from scaling.ledger.run import Lock; l = Lock(pathlib.Path(sys.argv[1])); print(l.take())"
-
 
 def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
     for number in range(20):
@@ -117,10 +134,7 @@ def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
             taken = list(pool.map(Lock.take, locks))
         assert taken.count(True) == 1
         assert {look.result() for look in looks} <= {"free", "held", "abandoned"}
-        holder = locks.pop(taken.index(True))
-        locks[0].release()
-        assert lock_state(path) == "held", "the lock of another is left alone"
-        holder.release()
+        locks.pop(taken.index(True)).release()
         assert lock_state(path) == "free"
         assert locks[0].take()
 
@@ -128,8 +142,11 @@ def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
 def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
     """However long it was silent: a laptop that slept wakes with all its processes."""
     path = tmp_path / "lock"
-    command = [sys.executable, "-c", f"{TAKE}; sys.stdin.read()", str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as holder:
+    code = (
+        "import pathlib, sys; from scaling.ledger.run import Lock; lock = Lock(pathlib.Path(sys.argv[1])); lock.take()"
+    )
+    command = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as holder:
         while lock_state(path) != "held":
             time.sleep(0.01)
         holder.send_signal(signal.SIGSTOP)
@@ -184,10 +201,9 @@ def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs,
 
 
 def test_a_damaged_result_is_none_and_is_written_again(ledger, runs):
-    for content in (b"", b'{"loss": 1}', seal({"run": runs[1], "attempt": 1, "outcome": "finished"})):
-        (ledger.folder(runs[0]) / "result.json").write_bytes(content)
-        assert ledger.result(runs[0]) is None
-        assert ledger.status(runs[0]).state == "waiting"
+    of_another = seal({"run": runs[1], "attempt": 1, "outcome": "finished"})
+    (ledger.folder(runs[0]) / "result.json").write_bytes(of_another)
+    assert ledger.result(runs[0]) is None
     with claimed(ledger, runs[0]) as attempt:
         assert attempt.finish("finished", {"loss": 2.0})["loss"] == 2.0
     assert (ledger.result(runs[0]) or {})["loss"] == 2.0
@@ -263,36 +279,6 @@ def attempt(ledger: Ledger, runs: list[str]) -> Iterator[Attempt]:
         yield attempt
 
 
-def kept(attempt: Attempt) -> list[int]:
-    return sorted(checkpoint.steps(attempt.run))
-
-
-def folder(attempt: Attempt, step: int) -> Path:
-    return attempt.run / "checkpoints" / f"{step:012d}"
-
-
-def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> int | None:
-    found = attempt.resume(belongs)
-    return None if found is None else found.step
-
-
-def test_the_last_two_and_the_pinned_are_kept(ledger, runs):
-    """What an attempt found stays until it has two whole ones: a damaged one takes the place of none."""
-    ledger.save_plan("study", {"runs": [{"run": runs[1], "trunk": {"run": runs[0], "step": 1}}]})
-    with claimed(ledger, runs[0]) as first:
-        for step in range(1, 6):
-            save(first, step)
-        assert kept(first) == [1, 4, 5]
-        first.end("stopped", "enough for today")
-    (folder(first, 5) / "model").write_bytes(b"?")
-    with claimed(ledger, runs[0]) as second:
-        assert resumed(second) == 4
-        save(second, 6)
-        assert kept(second) == [1, 4, 6]
-        save(second, 7)
-        assert kept(second) == [1, 6, 7]
-
-
 def test_a_step_saved_twice_is_there_once_and_the_first_stays_if_it_is_whole_and_the_run_s(attempt):
     save(attempt, 1, b"a", 100)
     save(attempt, 1, b"b", 100)
@@ -342,19 +328,18 @@ def test_damage_is_found_and_told_and_the_one_before_is_used(attempt, caplog):
         assert f"{last:012d} is damaged and not used" in caplog.text
 
 
-OUTSIDE = [{name: {"bytes": 1, "sha256": "0"}} for name in ("../../secret", "/etc/passwd", "", "..")]
-MANIFESTS: list[Any] = [{"step": 2, "files": files, "note": {}} for files in OUTSIDE]
-MANIFESTS += [None, {"a": 1}, {"step": "x"}, {"step": 2, "files": []}, {"step": 2, "files": {"model": 1}}]
-
-
-@pytest.mark.parametrize("manifest", MANIFESTS)
-def test_what_is_sealed_and_no_checkpoint_is_damage(attempt, manifest):
-    """A link in the place of a file, a manifest that names what is outside, one that makes no sense."""
+def test_what_is_sealed_and_no_checkpoint_is_damage(attempt):
+    """A manifest that names what is outside, one that makes no sense, a link in the place of a file."""
+    outside = ({name: {"bytes": 1, "sha256": "0"}} for name in ("../../secret", "/etc/passwd", ""))
     save(attempt, 1)
     save(attempt, 2)
-    if manifest is None:
-        (folder(attempt, 2) / "model").rename(attempt.run / "model")
-        (folder(attempt, 2) / "model").symlink_to(attempt.run / "model")
-    else:
-        (folder(attempt, 2) / checkpoint.MANIFEST).write_bytes(seal(manifest))
+    path = folder(attempt, 2)
+    for manifest in ({"a": 1}, *({"step": 2, "files": files, "note": {}} for files in (*outside, [], {"model": 1}))):
+        whole = (path / checkpoint.MANIFEST).read_bytes()
+        (path / checkpoint.MANIFEST).write_bytes(seal(manifest))
+        assert resumed(attempt) == 1
+        (path / checkpoint.MANIFEST).write_bytes(whole)
+    assert resumed(attempt) == 2
+    (path / "model").rename(attempt.run / "model")
+    (path / "model").symlink_to(attempt.run / "model")
     assert resumed(attempt) == 1
