@@ -21,9 +21,8 @@ from scaling.ledger.document import Damaged, Log, entries, publish, read, seal
 from tests.ledger.conftest import claimed
 
 ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]
-LEAVES = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text('aé\n"\\')
-)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text('aé\n"\\')
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 KEYS = st.text().filter(lambda key: key not in ("sha256", "crc"))
 
@@ -48,7 +47,6 @@ def test_what_is_written_comes_back_and_is_plain_json_to_others(path, document):
     document |= {"numbers that JSON lacks": [math.inf, {"least": -math.inf}]}
     path.write_bytes(seal(document))
     assert read(path) == document
-    assert json.loads(path.read_bytes()).keys() == {*document, "sha256"}
     assert list(entries(written(path, [document]))) == [document]
     found = json.loads(path.read_bytes(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert found.keys() == {*document, "crc"}
@@ -89,8 +87,8 @@ def test_over_nfs_a_reply_may_get_lost(tmp_path, monkeypatch):
 # Logs
 
 
-def test_a_tail_torn_at_any_byte_costs_its_line_alone(path):
-    content = written(path, ENTRIES).read_bytes()
+def test_a_torn_tail_or_a_flipped_bit_costs_its_line_alone(path):
+    content, chance = written(path, ENTRIES).read_bytes(), random.Random(0)
     for length in range(len(content) + 1):
         path.write_bytes(content[:length])
         whole = content[: length + 1].count(b"\n")  # a line that lacks only its line end is whole
@@ -99,10 +97,6 @@ def test_a_tail_torn_at_any_byte_costs_its_line_alone(path):
         log.write({"kind": "after"})
         log.close()
         assert list(entries(path)) == [*ENTRIES[:whole], {"kind": "after"}]
-
-
-def test_a_flipped_bit_costs_its_line_alone(path):
-    content, chance = written(path, ENTRIES).read_bytes(), random.Random(0)
     for _ in range(300):
         flipped = bytearray(content)
         flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
@@ -144,10 +138,9 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("file", ["spec.json", "result.json", "plan.json", "log.jsonl"])
 def test_a_file_that_was_changed_is_one_line_and_never_taken_for_a_whole_one(file, change, ledger, capsys):
     runs = [ledger.add({"model": {"kind": "Decoder"}, "data": {"kind": "Synthetic"}, "seed": seed}) for seed in (0, 1)]
-    with claimed(ledger, runs[0]) as attempt:
-        attempt.finish("finished", {"loss": 2.1, "step": 12, "circumstances": {"device": "cpu"}})
-    with claimed(ledger, runs[1]) as attempt:
-        attempt.end("failed", "ValueError: broken", ValueError("broken"))
+    with claimed(ledger, runs[0]) as done, claimed(ledger, runs[1]) as failed:
+        done.finish("finished", {"loss": 2.1, "step": 12, "circumstances": {"device": "cpu"}})
+        failed.end("failed", "ValueError: broken", ValueError("broken"))
     study = {"name": "s", "question": "q", "base": "decoder", "set": {}, "grid": {"seed": [0, 1]}}
     entry = {"overrides": [], "held_out": False, "steps": 12, "flops": 1e6, "trunk": None, "point": {"N": 8, "D": 7}}
     ledger.save_plan("s", {"study": study, "runs": [{"run": run, "name": run, **entry} for run in runs]})
@@ -156,13 +149,12 @@ def test_a_file_that_was_changed_is_one_line_and_never_taken_for_a_whole_one(fil
         content = path.read_bytes()
         path.unlink()
         os.mkfifo(path) if change == "a pipe" else path.write_bytes(CHANGES[change](content))
-    printed, ledger = "", Ledger.open(ledger.root)
+    printed = ""
     for command in ("runs", "runs s", f"show {runs[0]}", "gc", "runs --json"):
         code, error = main([*command.split(), f"runs={ledger.root}"]), capsys.readouterr().err
-        assert code in (0, 2), error
         assert "Traceback" not in error
-        assert code == 0 or error.splitlines()[-1].startswith("scaling: "), error
+        assert code == 0 or (code == 2 and error.splitlines()[-1].startswith("scaling: ")), error
         printed += error
-    after = {run: ledger.result(run) for run in runs}
+    after = {run: Ledger.open(ledger.root).result(run) for run in runs}
     assert after == (dict.fromkeys(runs) if file == "result.json" else before)
     assert ("the plan is damaged" in printed) == (file == "plan.json")
