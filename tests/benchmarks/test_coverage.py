@@ -1,7 +1,5 @@
 """The measurement of coverage: it counts right, every section prints its table, and intervals hold the truth."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -10,8 +8,6 @@ from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
 from scaling.base.errors import ScalingError
 from scaling.laws import Interval
-
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def test_intervals_are_counted_where_a_fit_converges():
@@ -26,33 +22,19 @@ def test_intervals_are_counted_where_a_fit_converges():
     assert tally.covered["a"] == tally.opened["a"] == sum(-0.5 <= data < 0 for data in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("section", "lines", "head"),
-    [
-        slow("trunks", 14, "| errors | correlation | method | fitted | E | alpha | beta | held-out mean |"),
-        slow("two-steps", 8, "| noise of the loss | examples | method | fitted | mean | new run |"),
-        slow("curves", 6, "| errors | method | fitted | E | alpha | beta |"),
-        slow("looks", 2, "| interval | studies | missed E at some look | at the last look |"),
-        (
-            "residuals",
-            3,
-            "| grid | studies | a size named, independent noise | one size off by 3 standard deviations |",
-        ),
-    ],
+    ("section", "lines"), [("trunks", 14), ("two-steps", 8), ("curves", 6), ("looks", 2), ("residuals", 3)]
 )
-def test_a_section_prints_its_table(section, lines, head, capsys):
+def test_a_section_prints_its_table(section, lines, capsys):
     main([section, "--studies", "1"])
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert (table[0], len(table)) == (head, 2 + lines)
-    with pytest.raises(SystemExit) as stop:
-        main(["published", "--points", "nowhere"])
-    assert stop.value.code == 2
+    assert len(table) == 2 + lines
 
 
-@pytest.mark.parametrize(("law", "points"), [("power_law_floor_c", 9), slow("chinchilla", 40)])
-def test_intervals_cover_in_a_sample_of_the_grid(law, points):
+def test_intervals_cover_in_a_cell_of_the_grid():
     """60 studies, so 95% ± 2.8%. The whole table is docs/coverage.md."""
-    cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective="log_squared")
+    cell = grid_cell("power_law_floor_c", 9, 0.005, 2.0, 0.3, objective="log_squared")
     tally = simulate(cell.draw, cell.methods, 60)["profile"]
     assert tally.fitted >= 58
     assert all(tally.coverage(name) >= 0.88 for name in tally.covered)

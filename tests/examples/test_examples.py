@@ -42,12 +42,6 @@ def copied(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=ignored))
 
 
-def test_the_list_names_every_folder():
-    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert folders == set(re.findall(r"\]\((\w+)\)", text))
-
-
 # What these hold has tests of its own: test_NAME.py, and tests/evaluation/test_harness.py.
 TESTED = ("harness", "machine_corpora", "published", "python_trees")
 

@@ -1,13 +1,10 @@
 """examples/minimal.py trains to the losses of `scaling train decoder`, from the same weights on the same batches."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import scaling
+from examples import minimal
 from scaling.config.compose import load
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise
@@ -23,17 +20,6 @@ NAMES = {
 }
 
 
-@pytest.fixture(scope="module")
-def minimal():
-    path = Path(__file__).parents[2] / "examples" / "minimal.py"
-    spec = importlib.util.spec_from_file_location("minimal", path)
-    assert spec is not None
-    module = sys.modules["minimal"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["minimal"]
-
-
 def plain(name):
     """The name of a parameter in the one file."""
     for ours, theirs in NAMES.items():
@@ -41,7 +27,7 @@ def plain(name):
     return name
 
 
-def test_the_losses_are_those_of_scaling_train(minimal, tmp_path):
+def test_the_losses_are_those_of_scaling_train(tmp_path):
     words = [f"trainer.max_steps={STEPS}", f"schedule.warmup={WARMUP}", "size=tiny", "size.length=32", "train.batch=8"]
     words += ["log.every=1", f"runs={tmp_path}", "log.wandb=disabled"]
     experiment = assemble(load("decoder", words))
@@ -58,7 +44,7 @@ def test_the_losses_are_those_of_scaling_train(minimal, tmp_path):
     torch.testing.assert_close(losses, list(trained["loss"]), atol=1e-5, rtol=0)
 
 
-def test_the_one_file_runs(minimal):
+def test_the_one_file_runs():
     model = minimal.Decoder(minimal.Size(vocabulary=64)).initialise(0)
     losses = list(minimal.train(model, minimal.walks(0, 64), steps=40, warmup=6))
     assert losses[0] == pytest.approx(torch.log(torch.tensor(64.0)).item(), abs=1e-4)  # the head is zero
