@@ -1,6 +1,7 @@
 """Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_ordered_colours_grow_lighter_evenly():
 
 def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
-    rng, few = np.random.default_rng(0), {"starts": 24, "intervals": "t"}
+    rng = np.random.default_rng(0)
+    few: dict[str, Any] = {"starts": 24, "intervals": "t"}
     p = rng.dirichlet(np.ones(3), 24)
     p[:4, 0], p[4:7, 1] = 0.0, 0.0
     p /= p.sum(1, keepdims=True)

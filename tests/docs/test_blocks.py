@@ -51,11 +51,8 @@ LEFT_OUT = {
     "it needs a cluster; tests/executors runs it on scripts that play one": ["scaling submit"],
     "it needs sets of the hub, or vectors that are to be downloaded": [
         *("scaling table bert2018_glue --train --downstream", "scaling table narang2021_cpu --train --downstream"),
-        *(
-            "scaling data prepare c4",
-            "scaling data prepare mnli",
-            "scaling train decoder data=python size.width=100 start.vectors",
-        ),
+        *("scaling data prepare c4", "scaling data prepare mnli"),
+        "scaling train decoder data=python size.width=100 start.vectors",
     ],
     "tests/training runs it": ["scaling finetune", "scaling evaluate", "scaling predict"],
     "tests/laws runs it": ["scaling compare", "scaling fit runs/studies/NAME/report/best.csv"],
@@ -68,7 +65,6 @@ SLOW = re.compile(r"(data|inside|laws|long|mixture|report|seq2seq|studies|sweeps
 
 
 # Files of the reader's own.
-STUDY = (ROOT / "tests/studies/small.yaml").read_text(encoding="utf-8")
 LABELS = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
 FILES = {
     "reviews.csv": "review\n" + "".join(f'"review {i}, {"of many words " * 20}{i * 7}"\n' for i in range(600)),
@@ -76,13 +72,11 @@ FILES = {
     "pairs.tsv": "".join(f"satz {number} .\tsentence {number} .\n" for number in range(60)),
     "sentences.txt": "one sentence\nand a second one\n",
     "my_config.yaml": "base: decoder\ndata: python\n",
-    **dict.fromkeys(("quickstart.yaml", "my_study.yaml"), STUDY),
+    **dict.fromkeys(("quickstart.yaml", "my_study.yaml"), (ROOT / "tests/studies/small.yaml").read_text()),
     "pulled/points.csv": "",
 }
 for _split in ("train", "dev", "val", "test"):
-    FILES[f"{_split}.mrg.gz"] = "".join(
-        f"(S (NP (DT the) (NN {_split}{number})) (VP (VBZ sits)))\n" for number in range(60)
-    )
+    FILES[f"{_split}.mrg.gz"] = "".join(f"(S (NP (DT the) (NN {_split}{i})) (VP (VBZ sits)))\n" for i in range(60))
     for _language in ("de", "en"):
         FILES[f"{_split}.{_language}.gz"] = "".join(f"{_split} satz {i} {_language} .\n" for i in range(60))
     FILES[f"trec/{_split}.jsonl"] = "".join(
@@ -95,13 +89,12 @@ def drawn_curves(seed: int) -> pd.DataFrame:
     from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 
     def rows(curve: Any) -> pd.DataFrame:
-        columns = {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "step": curve.steps, "loss": curve.losses}
+        measured = {"tokens": curve.steps * curve.tokens_per_step, "lr": curve.rates[curve.steps - 1]}
         return pd.DataFrame(
-            {**columns, "tokens": curve.steps * curve.tokens_per_step, "lr": curve.rates[curve.steps - 1]}
+            {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "step": curve.steps, "loss": curve.losses} | measured
         )
 
-    drawn = draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
-    return pd.concat(map(rows, drawn))
+    return pd.concat(map(rows, draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))))
 
 
 @dataclass
@@ -120,7 +113,7 @@ class Scene:
         return out
 
     def prepare(self, text: str) -> None:
-        """What the commands take for granted."""
+        """Make what the commands take for granted."""
         for name, content in FILES.items():
             path = self.folder / name
             path.parent.mkdir(exist_ok=True)
@@ -146,7 +139,7 @@ class Scene:
 
     def small(self, command: str) -> list[str]:
         """The words of a command of `scaling`, at a small size and with what its names stand for."""
-        line = [self.named(word) for word in words(command)[1:]]
+        line = [re.sub(r"^RUN\b", self.run, "RUN-hf" if word == "FOLDER" else word) for word in words(command)[1:]]
         if line[0] in ("plan", "study") and "quickstart" in line:
             line[line.index("quickstart")] = "quickstart.yaml"
         for asked, more in SMALL.items():
@@ -157,9 +150,6 @@ class Scene:
         if "Maxout" in command:
             line += ["--extend", "maxout.py"]
         return line
-
-    def named(self, word: str) -> str:
-        return re.sub(r"^RUN\b", self.run, "RUN-hf" if word == "FOLDER" else word)
 
 
 @pytest.fixture
@@ -202,10 +192,8 @@ def test_the_commands_of_a_document_run(document: Path, scene: Scene) -> None:
     answers = {command: line for block in blocks(document) for command, line in block.answers.items()}
     for block in blocks(document):
         if block.file is not None:  # a class of the package joins its slot, as one of the reader's own does
-            text = re.sub(
-                r"(class \w+\(nn\.Module\):\n)", rf'\1    slot = "{Path(block.file).parent.name}"\n', block.text
-            )
-            Path(Path(block.file).name).write_text(text)
+            slot = f'    slot = "{Path(block.file).parent.name}"\n'
+            Path(Path(block.file).name).write_text(re.sub(r"(class \w+\(nn\.Module\):\n)", rf"\1{slot}", block.text))
     asked = [command for command in commands(document) if not left_out(command)]
     scene.prepare("\n".join(asked))
     for command in asked:

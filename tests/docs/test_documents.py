@@ -46,14 +46,6 @@ def test_the_links_of_a_document_lead_somewhere_and_its_commands_are_understood(
                 raise
 
 
-def test_commands_are_found_in_every_kind_of_block():
-    every = [command for path in EVERY for block in blocks(path) for command in block.commands]
-    assert "scaling data show python --verify" in every, "an indented block"
-    assert "scaling plan quickstart" in every, "a block whose remarks are a column"
-    assert "scaling pull me/scaling/abcd1234 --to pulled" in every, "a fenced block with a language"
-    assert any(command.endswith("< sentences.txt") for command in every)
-
-
 @pytest.mark.parametrize(
     ("part", "package", "elsewhere"), [(0, scaling, {"laws", "__version__"}), (1, scaling.laws, {"Fit"})]
 )
