@@ -137,18 +137,12 @@ HELP = "(see `scaling trial --help`)"
 MISTAKES = {
     "inspekt": "there is no command 'inspekt'; did you mean 'inspect'?",
     "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
-    "inspect decoder --format csv": (
-        "there is no option --format; choose from --extend, --help, --json, --lengths, --overlay, --runs "
-        "(see `scaling inspect --help`)"
-    ),
     "inspect decoder trainer.max_stepps=3": (
         "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
     ),
     "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
     "export": "RUN: expected RUN; see `scaling export --help`",
-    "trial a --count 10": "count=10: expected a positive whole number up to 9",
     "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
-    "trial a --target N=1 D=2 N=3": "target N: is given twice: 1.0 and 3.0; give it once",
     "trial a --callbacks x": f"there is no option --callbacks; {nearest('--callbacks', OPTIONS)} {HELP}",
     "trial a runs=": "runs: expected a folder; write runs=FOLDER",
     "trial a runs=b --runs c": "runs: is given twice: c and b; give it once",

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.python_trees import depths
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import extend
@@ -67,13 +66,3 @@ def test_windows_keep_the_places_of_their_documents_and_a_position_without_a_tre
     prepare(config.build("data"), tmp_path / "data")
     with pytest.raises(ScalingError, match="it reads a tree, and no batch has one"):
         assemble(config)
-
-
-def test_depths_are_those_of_the_syntax_tree() -> None:
-    (first,) = depths.statements("def g(x):\n    return os.path[x + 'ü'] + 1\n")
-    # def 1, its argument 2, return 2, + 3, [ ] 4, os.path 5, os 6; x + 'ü' 5, x 6
-    shown = " ".join(f"{first.text[word.start : word.stop]}{word.depth}" for word in first.words)
-    assert shown == "def1 g1 (1 x2 )1 :1 return2 os6 .5 path5 [4 x6 +5 'ü'6 ]4 +3 14"
-    heads = [one.text.partition("\n")[0] for one in depths.statements(SOURCE)]
-    assert heads == ["import os", "def é(x, *rest):", "y = é(3)"], "a form feed ends no line"
-    assert list(depths.statements("this is no python")) == []

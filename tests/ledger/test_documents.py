@@ -106,24 +106,6 @@ def test_a_torn_tail_or_a_flipped_bit_costs_its_line_alone(path):
         assert len(found) >= 3, "a flipped line end costs the two lines that it parted"
 
 
-def test_a_write_that_failed_midway_costs_no_later_line(path, monkeypatch):
-    write, log = os.write, Log(written(path, ENTRIES[:1]))
-
-    def half_then_full(handle: int, content: bytes) -> int:
-        if len(content) < 12:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(handle, content[: len(content) // 2])
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", half_then_full)
-        with pytest.raises(ScalingError) as full:
-            log.write(ENTRIES[1])
-    assert full.value.code == DISK
-    log.write(ENTRIES[2])
-    log.close()
-    assert list(entries(path)) == [ENTRIES[0], ENTRIES[2]]
-
-
 # Files that were changed: a command ends well, or names the file in one line
 
 CHANGES: dict[str, Any] = {

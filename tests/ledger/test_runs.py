@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,20 +120,6 @@ def test_a_trunk_keeps_its_last_two_checkpoints_and_what_its_branches_need(ledge
 
 
 # Locks
-
-
-def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
-    for number in range(20):
-        path = tmp_path / f"lock{number}"
-        locks = [Lock(path) for _ in range(8)]
-        with ThreadPoolExecutor(16) as pool:
-            looks = [pool.submit(lock_state, path) for _ in range(8)]  # who only looks keeps no one from taking it
-            taken = list(pool.map(Lock.take, locks))
-        assert taken.count(True) == 1
-        assert {look.result() for look in looks} <= {"free", "held", "abandoned"}
-        locks.pop(taken.index(True)).release()
-        assert lock_state(path) == "free"
-        assert locks[0].take()
 
 
 def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
@@ -288,23 +273,6 @@ def test_a_step_saved_twice_is_there_once_and_the_first_stays_if_it_is_whole_and
     assert resumed(attempt, lambda candidate: candidate.note["tokens"] == 10 * candidate.step) == 1
     save(attempt, 2)
     assert checkpoint.note(folder(attempt, 2)) == {"tokens": 20}
-
-
-def test_a_worker_without_the_lock_disturbs_no_other(ledger, runs):
-    """It saves steps that are there and others, and drops nothing."""
-    early = claimed(ledger, runs[0])
-    for step in (1, 2):
-        save(early, step)
-    (early.run / "lock").unlink()
-    with claimed(ledger, runs[0]) as late, early:
-        late.resume()
-        for step in (3, 4):
-            save(late, step)
-            save(early, step)
-            save(early, step + 10)
-        assert early.superseded
-        assert not late.superseded
-        assert set(kept(late)) >= {3, 4}
 
 
 def test_damage_is_found_and_told_and_the_one_before_is_used(attempt, caplog):
