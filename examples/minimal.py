@@ -3,7 +3,7 @@
     python examples/minimal.py
 
 It is what `scaling train decoder` computes, without the slots: pre-norm blocks of RMSNorm, rotary attention and SwiGLU;
-AdamW; a cosine schedule with a warmup; one clipped update a batch. `tests/examples/test_minimal.py` trains both on the
+AdamW; a cosine schedule with a warmup; one clipped update a batch. `tests/examples` trains both on the
 same batches from the same weights, and their losses agree to 1e-5.
 """
 

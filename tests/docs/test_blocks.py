@@ -1,15 +1,20 @@
-"""Every command in a block of the documents runs, in the document's order, in one folder with a ledger of its own.
+"""What the documents say is there, and every command in a block of them runs, in one folder with a ledger of its own.
 
-A document's commands are run at a small size: words that make data, models and budgets small are added to them, and the
-names that stand for something of the reader's (RUN, points.csv, my_study.yaml) are there. A file that a document itself
-shows, as a block that begins with `# mine.py`, is written from it. What cannot run here is named with its reason.
+A document's commands are run in its order, at a small size: words that make data, models and budgets small are added to
+them, and the names that stand for something of the reader's (RUN, points.csv, my_study.yaml) are there. A file that a
+document itself shows, as a block that begins with `# mine.py`, is written from it. What cannot run here is named with
+its reason.
 """
 
 from __future__ import annotations
 
+import functools
 import gzip
+import importlib
+import importlib.util
 import io
 import re
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +24,107 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scaling.base.errors import BAD_INPUT
-from scaling.cli import main
-from tests.docs.blocks import DOCUMENTS, ROOT, blocks, words
+import scaling
+import scaling.laws
+from scaling.base.errors import BAD_INPUT, ScalingError
+from scaling.cli import main, named, parsed
+from scaling.verbs import function_name
+from scaling.verbs.verb import verb
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))  # tests/examples runs them
+PROGRAMS = ("scaling", "wandb", "python", "make", "open", "pip", "pytest")
+FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INDENTED = re.compile(r"(?:^ {4}.*\n|(?<=\n)\n(?= {4}))+", re.MULTILINE)
+COMMAND = re.compile(rf"^(?:\$ )?(?:\.venv/bin/)?((?:{'|'.join(PROGRAMS)}) .*)$")
+SPELLED = re.compile(r"`(?:\.venv/bin/)?(scaling [a-z]+(?: [^`\n]*)?)`")  # within sentences and tables
+ANSWER = re.compile(r"^\$ (.*)\n(scaling: .*)$", re.MULTILINE)  # a refusal or a remark, below its command
+FILE = re.compile(r"# ([\w./-]+\.(?:ya?ml|py|csv))\b")
+
+
+def blocks(document: Path) -> list[str]:
+    """The blocks of a document, fenced or indented."""
+    text = document.read_text(encoding="utf-8")
+    fenced = [(match.start(), match[1]) for match in FENCE.finditer(text)]
+    plain = FENCE.sub(lambda match: re.sub(r"[^\n]", "-", match[0]), text)
+    found = [(match.start(), re.sub(r"^ {4}", "", match[0], flags=re.MULTILINE)) for match in INDENTED.finditer(plain)]
+    return [text for _, text in sorted(fenced + found)]
+
+
+def commands(document: Path) -> list[str]:
+    """The commands in a document's blocks, those over several lines as one."""
+    lines = "\n".join(blocks(document)).replace("\\\n", " ").splitlines()
+    return [without_remark(match[1]) for line in lines if (match := COMMAND.match(line))]
+
+
+def words(command: str) -> list[str]:
+    return shlex.split(command, comments=True)
+
+
+def without_remark(command: str) -> str:
+    """A command up to the remark behind it: a `#`, or a column of its own, three spaces on."""
+    quoted = re.sub(r"'[^']*'|\"[^\"]*\"", lambda match: "_" * len(match[0]), command)
+    remark = re.search(r"\s#|\s{3,}", quoted)
+    return command[: remark.start()].rstrip() if remark else command.rstrip()
+
+
+# What is there
+
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
+DIRECTIVE = re.compile(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
+EVERY = [*DOCUMENTS, *EXAMPLES]
+
+
+def understand(line: str, told: Any = ()) -> None:
+    """Read the words of a command as the command line does, up to the call of the verb."""
+    name, rest = named(words(line)[1:])
+    function = getattr(scaling, function_name(name))
+    arguments, options, _ = parsed(name, function, [word for word in rest if word not in told])
+    unrun: Any = functools.wraps(function)(lambda *_, **__: None)
+    verb(unrun)(*arguments, **options)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_links_of_a_document_lead_somewhere_and_its_commands_are_understood(path):
+    missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert not missing
+    for command in commands(path):
+        if command.startswith("scaling "):
+            understand(re.split(r" [<>] ", command)[0])
+    for command in SPELLED.findall(path.read_text(encoding="utf-8")):
+        try:
+            understand(command, {"…"})
+        except ScalingError as error:  # a sentence may leave out what it is not about, as `scaling fit --format` does
+            if "expected " not in error.what or "one more" in error.what:
+                raise
+
+
+@pytest.mark.parametrize(
+    ("part", "package", "elsewhere"), [(0, scaling, {"laws", "__version__"}), (1, scaling.laws, {"Fit"})]
+)
+def test_the_page_of_the_api_describes_every_public_name(part, package, elsewhere):
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8").split("## `scaling.laws`")[part]
+    described = [(module, name) for module, members in DIRECTIVE.findall(text) for name in members.split(", ")]
+    assert sorted(name for _, name in described) == sorted({*package.__all__} - elsewhere)
+    for module, name in described:
+        assert getattr(importlib.import_module(module), name) is getattr(package, name), (module, name)
+
+
+@pytest.mark.parametrize(("size", "lengths"), [("small", [512, 131072]), ("175b", [2048])])
+def test_the_table_of_attentions_share_is_what_is_counted(size, lengths):
+    spec: Any = importlib.util.spec_from_file_location("build_cost", ROOT / "docs" / "build_cost.py")
+    build_cost = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build_cost)
+    table = (ROOT / "docs" / "cost.md").read_text().split(build_cost.BEGIN)[1].split(build_cost.END)[0]
+    written = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in table.splitlines()}
+    (counted,) = build_cost.rows([size], lengths)
+    cells = counted.strip("| ").split(" | ")[1:]
+    assert cells == [written[size][build_cost.LENGTHS.index(length)] for length in lengths]
+    assert [name for name in written if name in build_cost.SIZES] == build_cost.SIZES
+
+
+# What runs
 
 PYTHON = [
     *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
@@ -171,10 +274,6 @@ def left_out(command: str) -> str | None:
     return next((start for start in STARTS if command.startswith(start)), None)
 
 
-def commands(document: Path) -> list[str]:
-    return [command for block in blocks(document) for command in block.commands]
-
-
 CASES = [  # READMEs, as those of results, have whole studies
     pytest.param(document, id=document.name, marks=[pytest.mark.slow] if SLOW.fullmatch(document.name) else [])
     for document in DOCUMENTS
@@ -189,11 +288,12 @@ def test_every_command_that_is_not_run_has_a_reason_that_holds() -> None:
 
 @pytest.mark.parametrize("document", CASES)
 def test_the_commands_of_a_document_run(document: Path, scene: Scene) -> None:
-    answers = {command: line for block in blocks(document) for command, line in block.answers.items()}
+    answers: dict[str, str] = {}
     for block in blocks(document):
-        if block.file is not None:  # a class of the package joins its slot, as one of the reader's own does
-            slot = f'    slot = "{Path(block.file).parent.name}"\n'
-            Path(Path(block.file).name).write_text(re.sub(r"(class \w+\(nn\.Module\):\n)", rf"\1{slot}", block.text))
+        answers |= {without_remark(command): line for command, line in ANSWER.findall(block)}
+        if file := FILE.match(block):  # a class of the package joins its slot, as one of the reader's own does
+            slot = f'    slot = "{Path(file[1]).parent.name}"\n'
+            Path(Path(file[1]).name).write_text(re.sub(r"(class \w+\(nn\.Module\):\n)", rf"\1{slot}", block))
     asked = [command for command in commands(document) if not left_out(command)]
     scene.prepare("\n".join(asked))
     for command in asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -11,17 +12,25 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import scaling
+from examples import minimal
 from scaling.cli import main
+from scaling.config.compose import load
 from scaling.config.schema import extend
 from scaling.laws import fit, named
 from scaling.laws.points import load_points
 from scaling.laws.written import constrained_law, read_law
+from scaling.training.experiment import assemble
+from scaling.training.parametrization import initialise
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LONG = ("train", "--train", "--local")  # what trains, and what is read of it afterwards
+TESTED = ("harness", "machine_corpora", "published", "python_trees")  # what these hold has tests of its own
 
 
 def commands(folder: str) -> list[list[str]]:
@@ -37,20 +46,17 @@ def short(folder: str) -> list[list[str]]:
     return every[:first]
 
 
-def copied(tmp_path: Path) -> Path:
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("runs", "data", "wandb")
     return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=ignored))
-
-
-# What these hold has tests of its own: test_NAME.py, and tests/evaluation/test_harness.py.
-TESTED = ("harness", "machine_corpora", "published", "python_trees")
 
 
 @pytest.mark.parametrize(
     "folder", [pytest.param(folder, marks=pytest.mark.slow if folder in TESTED else ()) for folder in FOLDERS]
 )
-def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(copied(tmp_path) / folder)
+def test_an_example_begins_as_its_page_says(folder, copy, monkeypatch, capsys):
+    monkeypatch.chdir(copy / folder)
     monkeypatch.delenv("SCALING_DATA", raising=False)
     assert len(commands(folder)) >= 3
     for _, *words in short(folder):
@@ -60,15 +66,12 @@ def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsy
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", [folder for folder in FOLDERS if short(folder) != commands(folder)])
-def test_an_example_runs_as_its_page_says(folder, tmp_path):
-    here = copied(tmp_path) / folder
-    environment = {name: value for name, value in os.environ.items() if name != "SCALING_DATA"}
+def test_an_example_runs_as_its_page_says(folder, copy):
+    options = {"capture_output": True, "text": True, "timeout": 540, "cwd": copy / folder}
+    options["env"] = {name: value for name, value in os.environ.items() if name != "SCALING_DATA"}
     for program, *words in commands(folder):
         assert program == "scaling"
-        command = [sys.executable, "-m", "scaling", *words]
-        done = subprocess.run(
-            command, cwd=here, env=environment, capture_output=True, text=True, timeout=540, check=False
-        )
+        done = subprocess.run([sys.executable, "-m", "scaling", *words], check=False, **options)
         assert done.returncode == 0, f"scaling {shlex.join(words)}: {done.stderr}"
         assert done.stdout.strip(), words
         assert "Traceback" not in done.stderr
@@ -82,3 +85,90 @@ def test_both_ways_to_write_a_law_are_one_law():
     assert fit(form, points, starts=256).objective == pytest.approx(one.objective, rel=1e-9)
     assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
     assert not one.not_identified
+
+
+# examples/minimal.py
+
+STEPS, WARMUP = 16, 4
+NAMES = {
+    "decoder.embedding.table": "table",
+    "decoder.stack.": "",
+    "branches.mixer.norm": "attention_norm",
+    "branches.mixer.piece": "attention",
+    "branches.channel.norm": "channel_norm",
+    "branches.channel.piece": "channel",
+}
+
+
+def plain(name: str) -> str:
+    """The name of a parameter in the one file."""
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def test_one_file_trains_to_the_losses_of_scaling_train_from_the_same_weights_on_the_same_batches(tmp_path):
+    words = [f"trainer.max_steps={STEPS}", f"schedule.warmup={WARMUP}", "size=tiny", "size.length=32", "train.batch=8"]
+    words += ["log.every=1", f"runs={tmp_path}", "log.wandb=disabled"]
+    experiment = assemble(load("decoder", words))
+    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    one_file = minimal.Decoder(minimal.Size())
+    one_file.load_state_dict({plain(name): value for name, value in model.state_dict().items()})
+    batches = (experiment.batches.batch(step) for step in range(STEPS))
+    pairs = ((batch.tokens, batch.targets) for batch in batches)
+    losses = list(minimal.train(one_file, pairs, steps=STEPS, warmup=WARMUP))
+    log = scaling.train("decoder", *words, progress=False).log
+    trained = log[log["kind"] == "train"]
+    assert list(trained["step"]) == list(range(1, STEPS + 1))
+    assert losses[-1] < losses[0] - 0.05
+    torch.testing.assert_close(losses, list(trained["loss"]), atol=1e-5, rtol=0)
+    alone = minimal.Decoder(minimal.Size(vocabulary=64)).initialise(0)
+    losses = list(minimal.train(alone, minimal.walks(0, 64), steps=40, warmup=6))
+    assert losses[0] == pytest.approx(torch.log(torch.tensor(64.0)).item(), abs=1e-4)  # the head is zero
+    assert losses[-1] < 3.5
+
+
+# Published sets: they are whole and credited, and every published fit is reproduced
+
+SETS = ("gadre2024", "datablations", "porian2024", "olmo_ladder")
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """Import a file of the folder by name, as a person does who works in the folder."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "published"))
+    return importlib.import_module
+
+
+def test_every_published_set_is_whole_and_credited(module):
+    gadre2024, datablations, porian2024, olmo_ladder = map(module, SETS)
+    assert sum(len(gadre2024.points(corpus)) for corpus in gadre2024.CORPORA) == 104
+    assert (len(datablations.points()), len(datablations.points("all"))) == (182, 296)
+    assert sum(len(porian2024.points(setting)) for setting in porian2024.settings()) == 1745
+    assert len(olmo_ladder.points()) == 30
+    licences = (EXAMPLES / "published" / "tables" / "LICENCES.md").read_text(encoding="utf-8")
+    for credit in (module(name).CREDIT for name in SETS):
+        assert "arXiv" in credit
+        assert credit.rpartition(" at ")[2].partition(" ")[0] in licences
+
+
+@pytest.mark.slow
+def test_every_published_figure_holds_and_the_document_has_it(module, capsys):
+    module("reproduce").main()
+    printed = capsys.readouterr().out
+    assert printed == (ROOT / "docs" / "published_fits.md").read_text(encoding="utf-8")
+    assert printed.count("| holds") == 4 + 7 + 2 * 15
+    assert "does not hold" not in printed
+
+
+def test_fits_that_take_no_time_are_those_published(module):
+    gadre2024, porian2024 = module("gadre2024"), module("porian2024")
+    estimates = gadre2024.law(gadre2024.points()).estimates
+    assert (-2 * estimates["eta"], estimates["E"]) == pytest.approx((gadre2024.EXPONENT, gadre2024.FLOOR), abs=1e-5)
+    for setting in porian2024.settings():
+        exponent = porian2024.law_of_minima(setting).exponent
+        assert exponent.estimate == pytest.approx(porian2024.published(setting)["exponent"], abs=1e-6)
+    for setting in [*porian2024.STEPS.values()][::4]:  # the intervals of the first and the last correction
+        published, ours = porian2024.published(setting), porian2024.law(setting)
+        assert (ours.noise.low, ours.noise.high) == pytest.approx((published["low"], published["high"]), abs=0.007)
+        assert ours.exponent.high - ours.exponent.low >= published["high"] - published["low"] - 0.01
