@@ -132,20 +132,6 @@ def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_an_isoflop_analysis_has_an_optimum_and_no_law_and_refuses_a_valley_that_sizes_do_not_bracket():
-    setting = ("dataset=rw", "hparams=tuned", "warmup=short", "decay=const", "param_count=standard", "val=val")
-    fit = scaling.fit(PUBLISHED / "porian2024_isoflop_points.csv", law="isoflop_akima", where=(*setting, "N<2e8"))
-    minima = fit.minima
-    assert minima["N"].isna().tolist() == minima["refused"].notna().tolist()
-    assert "the lowest loss is at the edge of the sizes" in set(minima["refused"])
-    found = minima[minima["refused"].isna()]
-    assert list(found["N"] * found["D"]) == pytest.approx(list(found["C"] / 6), rel=0.1)
-    assert fit.optimum(C=1e18)["N"] * fit.optimum(C=1e18)["D"] == pytest.approx(1e18 / 6, rel=0.1)
-    assert fit.back_test.empty
-    with pytest.raises(scaling.ScalingError, match="no law of the loss"):
-        fit.predict(N=1e9, D=1e10)
-
-
 def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):
     cost = scaling.inspect("gpt2", "size=gpt2/small")
     assert cost.parameters == 124_439_808
@@ -169,18 +155,6 @@ def test_a_table_has_its_rows_its_runs_and_its_baseline():
     assert pandas.isna(rows.loc[table.baseline, "verdict"])
     assert rows.drop(table.baseline)["verdict"].notna().all()
     assert scaling.table("narang2021_cpu", rows=["Vanilla Transformer"], counts=True).runs.empty
-
-
-@pytest.mark.slow
-def test_a_study_plans_trains_fits_and_reports(tmp_path):
-    small = Path(__file__).parent / "studies" / "small.yaml"
-    plan = scaling.plan(str(small), runs=str(tmp_path))
-    assert plan.total["runs"] == len(plan.runs)
-    study = scaling.study(str(small), runs=str(tmp_path), progress=False)
-    assert len(study.points) == len(plan.runs)
-    assert study.fit.estimates == study.to_json()["estimates"]
-    assert study.report() == study.page
-    assert "<table>" in study._repr_html_()
 
 
 def test_a_result_shows_its_texts_and_tables_or_its_keys():

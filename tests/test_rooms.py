@@ -1,16 +1,20 @@
-"""A room imports only rooms that stand before it, and a slot of the model no sibling slot but patterns."""
+"""A room imports only rooms that stand before it; a slot of the model no sibling slot but patterns; the whole wheel."""
 
 import ast
-import re
+import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from scaling.config.schema import SLOTS
 
-PACKAGE = Path(__file__).parents[1] / "scaling"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "scaling"
 FLOORS = """
     base kernels metrics config executors model data objectives laws ledger evaluation interop training
     inside studies sweeps tables reports verbs __init__ cli __main__
@@ -26,39 +30,20 @@ SLOTS_OF_MODEL = {module.split(".")[2] for module in SLOTS.values() if module.st
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"executors/local.py", "config/schema.py"}  # which name what they start, or import when it is first read
 MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
-
-
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(ast.parse((PACKAGE / path).read_text())))
 
 
 @cache
 def imports(path: Path) -> set[tuple[str, ...]]:
     """Every dotted name that a file imports, wherever in it the import stands."""
     found = set()
-    for node in nodes(path):
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {tuple(name.split(".")) for name in found}
-
-
-def named(module: str) -> set[str]:
-    """The other modules of the package that a file names, in an import wherever it stands, or in a string."""
-    path = MODULES[module]
-    names = {".".join(name) for name in imports(path)}
-    names = {name if name in MODULES else name.rpartition(".")[0] for name in names}
-    if str(path) not in BY_STRING:
-        texts = {str(node.value) for node in nodes(path) if isinstance(node, ast.Constant)}
-        names |= {text for text in texts if "." in text}
-        folders = tuple(text for text in texts if re.fullmatch(r"scaling\.(\w+\.)+", text))  # f"scaling.room.{name}"
-        names |= {name for name in MODULES if name.startswith(folders) and not name.endswith("__main__")}
-    return (names & MODULES.keys()) - {module}
 
 
 def test_the_import_floor():
@@ -76,10 +61,21 @@ def test_the_import_floor():
                 assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
 
 
-def test_no_string_names_a_later_room_and_no_files_import_each_other():
-    imported = {module: named(module) for module in MODULES}
-    for module, others in imported.items():
-        room = MODULES[module].parts[0].removesuffix(".py")
-        for other in (MODULES[name].parts[0].removesuffix(".py") for name in others):
-            assert ROOMS.index(other) <= ROOMS.index(room), f"{module} names {other}: {room} stands before it"
+def test_no_files_import_each_other():
+    imported = {}
+    for module, path in MODULES.items():
+        names = {".".join(name) for name in imports(path)}
+        names = {name if name in MODULES else name.rpartition(".")[0] for name in names}
+        imported[module] = (names & MODULES.keys()) - {module}
     TopologicalSorter(imported).prepare()
+
+
+def test_the_wheel_has_code_and_configs(tmp_path):
+    pytest.importorskip("hatchling")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    tracked = subprocess.check_output(["git", "ls-files", "scaling", "configs"], cwd=ROOT, text=True).splitlines()
+    assert names == {
+        name.replace("configs/", "scaling/_configs/") if name.startswith("configs/") else name for name in tracked
+    }

@@ -18,11 +18,14 @@ import pytest
 
 from scaling.base import signals
 from scaling.base.signals import Stopped
+from scaling.cli import main
+from scaling.ledger import Ledger
 from tests.studies.test_unfinished import write
 from tests.sweeps.conftest import write as write_sweep
-from tests.training.conftest import Child, words
+from tests.training.conftest import SABOTEUR, Child, words
 
 slow = pytest.mark.slow
+SCALING = [sys.executable, "-m", "scaling"]
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
 
@@ -49,8 +52,7 @@ def ended(processes: set[int]) -> bool:
     return not any(map(is_alive, processes))
 
 
-def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
-    """What it turned into on its way is still the signal."""
+def test_a_signal_is_kept_for_the_end_of_a_deferred_block():
     reached = []
 
     def defer() -> None:
@@ -61,22 +63,10 @@ def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
                 reached.append(signals.process.received)
             reached.append("after")
 
-    def turn() -> None:
-        with signals.listening():
-            try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                time.sleep(1)
-            except Stopped:
-                raise ImportError("initialization failed") from None
-
-    with pytest.raises(Stopped, match="stopped by SIGUSR1") as stopped:
+    with pytest.raises(Stopped, match="stopped by SIGUSR1"):
         defer()
     assert reached == [signal.SIGUSR1]
-    assert stopped.value.code == 138
-    assert signals.process.received == 0
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
-    with pytest.raises(Stopped):
-        turn()
 
 
 def test_a_signal_ends_at_once_what_waits_in_a_library():
@@ -140,7 +130,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("verb", "delay", "number"), MOMENTS)
 def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
-    line, pipes = [sys.executable, "-m", "scaling", *command(verb, tmp_path)], {"stdout": -3, "stderr": -1}
+    line, pipes = [*SCALING, *command(verb, tmp_path)], {"stdout": -3, "stderr": -1}
     with subprocess.Popen(line, cwd=tmp_path, text=True, **pipes) as process:  # type: ignore[call-overload]
         status = Path(f"/proc/{process.pid}/status")
         while not int(status.read_text().partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR1 - 1) & 1:
@@ -179,3 +169,36 @@ def test_no_training_outlives_a_command_that_is_killed(verb, tmp_path):
         process.kill()
         process.wait()
     assert ended(family)
+
+
+# Lines that nobody reads stop no command, and a pipe that breaks inside of one is no reader that left
+
+
+def outcomes(runs: Path) -> list[str]:
+    ledger = Ledger.open(runs)
+    return [record.end["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.end]
+
+
+@slow
+def test_training_whose_lines_cannot_be_shown_or_nobody_reads_is_finished(tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [*SCALING, "train", *words(tmp_path / "one")]
+        done = subprocess.run(command, stderr=full, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 0
+    assert "finished, held-out loss" in done.stdout
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*SCALING, "train", *words(tmp_path / "runs")]
+    assert subprocess.run(command, stderr=writer, stdout=writer, timeout=300).returncode == 0
+    os.close(writer)
+    assert outcomes(tmp_path / "runs") == ["finished"]
+
+
+def test_a_pipe_that_breaks_in_training_fails_it(tmp_path, monkeypatch):
+    (tmp_path / "saboteur.py").write_text(SABOTEUR)
+    monkeypatch.setenv("FAULT", "raise BrokenPipeError(32, 'a pipe')")
+    monkeypatch.setenv("CALL", "3")
+    line = ["model.block.channel=Saboteur", "--extend", str(tmp_path / "saboteur.py")]
+    with pytest.raises(BrokenPipeError):
+        main(["train", *words(tmp_path / "runs"), *line])
+    assert outcomes(tmp_path / "runs") == ["failed"]
