@@ -32,8 +32,7 @@ def golden(name: str) -> dict[str, Any]:
     return json.loads((HERE / "golden" / f"{name}.json").read_text())
 
 
-# Those that are read token by token or have many sizes, and the kin of others: parity and the FLOPs of small models
-# below hold them too.
+# Read token by token, of many sizes, or the kin of others: parity and the FLOPs of small models below hold them too.
 LONG = ("gnmt", "lstm_experts", "lstm_attention", "elmo", "chinchilla")
 KIN = ("albert", "bigbird", "bloom", "distilbert", "electra", "gemma", "marian", "mistral", "opt", "qwen2", "t5_v1_1")
 EACH = [pytest.param(name, marks=pytest.mark.slow if name in LONG + KIN else ()) for name in OF_RECORD]
@@ -45,13 +44,9 @@ def test_golden(name, request):
     sizes = list(document(shipped() / "size" / f"{name}.yaml").tree)
     found: dict[str, Any] = {size: {"parameters": count_of(name, f"{name}/{size}")} for size in sizes[1:]}
     exact = cost(load(name, [f"size={name}/{sizes[0]}"]))
-    first = {
-        "parameters": exact.parameters,
-        "by_slot": {slot: number for slot, number in exact.parameters_by_slot.items() if number},
-        "non_embedding": exact.parameters_non_embedding,
-        "flops_forward": exact.flops_forward,
-        "flops_train": exact.flops_train,
-    }
+    by_slot = {slot: number for slot, number in exact.parameters_by_slot.items() if number}
+    first = {"parameters": exact.parameters, "by_slot": by_slot, "non_embedding": exact.parameters_non_embedding}
+    first |= {"flops_forward": exact.flops_forward, "flops_train": exact.flops_train}
     if request.config.getoption("--golden"):
         (HERE / "golden" / f"{name}.json").write_text(json.dumps({sizes[0]: first, **found}, indent=1) + "\n")
     assert golden(name) == {sizes[0]: first, **found}
@@ -109,17 +104,14 @@ def test_the_goldens_of_vaswani_are_the_published_counts():
             assert larger == pytest.approx(float(row["params_m_published"]), abs=0.51), row
 
 
-FITTED = {  # to the length
-    "longformer": ["model.block.mixer.window=3"],
-    "bigbird": ["model.block.mixer.block=1"],
-    "t_dmca": ["model.block.mixer.size=4"],
-}
+FITTED = {"longformer": "window=3", "bigbird": "block=1", "t_dmca": "size=4"}  # to the length
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_equal_torchs_counter_on_real_tensors(name):
-    key_heads = ["size.key_heads=2"] if load(name)["size"].get("key_heads") else []
-    config = load(name, [SMALL, *key_heads, *FITTED.get(name, [])])
+    fitted = ["size.key_heads=2"] if load(name)["size"].get("key_heads") else []
+    fitted += [f"model.block.mixer.{FITTED[name]}"] if name in FITTED else []
+    config = load(name, [SMALL, *fitted])
     found = cost(config)
     model = config.build("model", config["size"])
     x = torch.randint(0, 96, (1, 16))

@@ -25,26 +25,16 @@ def test_every_kind_is_explained_with_its_formula_and_keys():
     assert gated["keys"]["bias"] == {"type": "true or false", "needed": False, "default": False}
 
 
-MINE = '''
-class Halved:
-    """FFN(x) = x / 2 for x < <b>1</b>. (A paper, 2026)"""
-
-    slot = "channel"
-
-    def __init__(self, shape, *, times: int = 1): ...
-'''
-
-
 def test_a_piece_of_ones_own_is_explained_beside_ours_and_is_safe_to_show(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text(MINE)
+    mine = 'class Halved:\n    """FFN(x) = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n'
+    (tmp_path / "mine.py").write_text(f"{mine}\n    def __init__(self, shape, *, times: int = 1): ...\n")
     assert main(["explain", "channel", "--extend", str(tmp_path / "mine.py"), "--json"]) == 0
     kinds = {kind["kind"]: kind for kind in json.loads(capsys.readouterr().out)["kinds"]}
+    assert "Gated" in kinds
     assert kinds["Halved"]["citation"] == "A paper, 2026"
     assert kinds["Halved"]["keys"]["times"]["default"] == 1
-    assert "Gated" in kinds
     shown = scaling.explain("Halved")._repr_html_()
-    assert "<b>" not in shown
-    assert "&lt;b&gt;1" in shown
+    assert ("<b>" in shown, "&lt;b&gt;1" in shown) == (False, True)
 
 
 EXPLAINED = {

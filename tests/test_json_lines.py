@@ -26,20 +26,11 @@ BAD = {
 }
 
 
-def text(file: Path) -> list[str]:
-    return ["data", "prepare", "files", f"data.corpus.files={file}", "data.tokenizer=Byte", "data.validation=0"]
-
-
-def task(file: Path) -> list[str]:
-    words = ["data.labels=[a, b]", 'data.text="{text}"', "data.tokenizer=Byte"]
-    return ["data", "prepare", "trec", f"data.files={{train: {file}}}", *words]
-
-
-def points(file: Path) -> list[str]:
-    return ["fit", str(file)]
-
-
-VERBS = {"text": text, "task": task, "points": points}
+VERBS = {
+    "text": "data prepare files data.corpus.files=a.jsonl data.tokenizer=Byte data.validation=0",
+    "task": "data prepare trec data.files={train:a.jsonl} data.labels=[a,b] data.text={text} data.tokenizer=Byte",
+    "points": "fit a.jsonl",
+}
 
 
 @pytest.mark.parametrize(
@@ -49,9 +40,8 @@ VERBS = {"text": text, "task": task, "points": points}
 def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content, stated = BAD[kind]
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(content)
-    assert main(VERBS[verb](file)) == BAD_INPUT
+    Path("a.jsonl").write_bytes(content)
+    assert main(VERBS[verb].split()) == BAD_INPUT
     output = capsys.readouterr().err
     assert f"a.jsonl{stated}" in output
     assert output.count("\n") == 1
@@ -63,11 +53,11 @@ def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tm
     monkeypatch.chdir(tmp_path)
     file = Path("a.jsonl")
     file.write_text({"text": "", "task": "\n\n", "points": "{}\n{}\n"}[verb])
-    assert main(VERBS[verb](file)) == BAD_INPUT
+    assert main(VERBS[verb].split()) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
     file.unlink()
     os.mkfifo(file)
-    assert main(VERBS[verb](file)) == BAD_INPUT
+    assert main(VERBS[verb].split()) == BAD_INPUT
     output = capsys.readouterr().err
     assert "a.jsonl: is no regular file; write its content to a file" in output
     assert output.count("\n") == 1

@@ -69,17 +69,25 @@ def test_a_signal_is_kept_for_the_end_of_a_deferred_block():
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
-def test_a_signal_ends_at_once_what_waits_in_a_library():
+def stopped(code: str, folder: Path) -> tuple[int, str]:
+    """The exit code and the standard error of a program that gets SIGTERM once it has printed a line."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    process = subprocess.Popen([sys.executable, "-c", code], **pipes)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=SECONDS / 2)
+    return process.returncode, err
+
+
+def test_a_signal_ends_at_once_what_waits_in_a_library(tmp_path):
     """As a rank does that waits for one which has left; a handler of Python's would run after the wait."""
     code = "import ctypes\nfrom scaling.base import signals\n"
     code += "with signals.listening(to_the_end=True), signals.unhandled():\n    print('ready', flush=True)\n"
     code += "    ctypes.PyDLL(None).sleep(60)"  # PyDLL: no bytecode runs before it returns
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.5)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS / 2) == -signal.SIGTERM
+    assert stopped(code, tmp_path)[0] == -signal.SIGTERM
 
 
 # What a process does when it is stopped. An exception within torch's import aborts the process (SIGABRT).
@@ -95,16 +103,8 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(how, tmp_path)
     (tmp_path / "slow.py").write_text("import os, time\ntry: time.sleep(60)\nexcept BaseException: os.abort()\n")
     lines = ["print('ready', flush=True)", *SWALLOWED[how].splitlines()]
     code = "import time\nfrom scaling.base import signals\nwith signals.listening(to_the_end=True):\n    "
-    code += "\n    ".join(lines)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    process = subprocess.Popen([sys.executable, "-c", code], **pipes)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, err.splitlines()[-1]) == (143, "scaling: stopped by SIGTERM")
+    code, err = stopped(code + "\n    ".join(lines), tmp_path)
+    assert (code, err.splitlines()[-1]) == (143, "scaling: stopped by SIGTERM")
 
 
 def command(verb: str, folder: Path) -> list[str]:

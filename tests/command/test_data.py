@@ -95,10 +95,7 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
     listed = printed(capsys, "list", "--json")
     assert {entry["name"] for entry in listed} == names
     assert all(entry["about"] and entry["prepared"] is None for entry in listed)
-    standard = ["data.corpus.limit=50000", "data.corpus.reach=standard", "data.tokenizer.vocabulary=300"]
-    standard.append("data.validation=0.3")
     printed(capsys, "prepare", *words)
-    printed(capsys, "prepare", "python", *standard)
     printed(capsys, "prepare", *words[:2], "data.corpus.text={text}!", "data.tokenizer=Byte", "data.validation=0.1")
     listed = scaling.data_list().document
     made = {(entry["name"], *entry["overrides"]): entry["prepared"] for entry in listed if entry["prepared"]}
@@ -106,9 +103,8 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
     assert set(made) == {
         ("files", files, "data.tokenizer.vocabulary=300", "data.validation=0.1"),
         ("files", files, "data.corpus.text={text}!", "data.tokenizer.kind=Byte", "data.validation=0.1"),
-        ("python", *standard),
     }
     for name, *overrides in made:
         shown = scaling.data_show(name, *overrides, windows=0, size__length=8)
         assert shown.folder.endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
-    assert f"{made[('python', *standard)]}  {' '.join(standard)}" in printed(capsys, "list")
+        assert f"{made[(name, *overrides)]}  {' '.join(overrides)}" in printed(capsys, "list")
