@@ -1,21 +1,13 @@
-"""`--extend FILE.py`: a class of one's own joins any slot, on every command and in the workers that it starts.
-
-A law, a corpus and a piece of one's own in use: tests/examples.
-"""
+"""`--extend FILE.py`: a class of one's own joins any slot. In use: tests/examples, and tests/studies in workers."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from scaling.cli import main
 from scaling.config import schema
 
-SMALL = Path(__file__).parent / "studies" / "small.yaml"
 LAW = (Path(__file__).parents[1] / "examples" / "own_law" / "law.py").read_text()
 KIND = 'class Mine{0}:\n    """Mine. (Doe 2026)"""\n\n    slot = "{1}"\n\n\n'
 
@@ -52,57 +44,3 @@ def test_what_cannot_join_is_one_line(tmp_path, capsys):
         assert said in err
     assert main(["explain", "law", "--extend", str(tmp_path / "gone.py")]) == 2
     assert capsys.readouterr().err.endswith("there is no such Python file; give --extend the path of a .py file\n")
-
-
-MINE = '''
-
-class Squared(nn.Module):
-    """f(x) = x². (Doe 2026)"""
-
-    slot = "activation"
-    elements = True
-
-    def forward(self, x):
-        return x * x
-
-
-class Twice:
-    """Two budgets a size."""
-
-    slot = "grid"
-
-    def __init__(self, *, axes: dict, budgets: list[int]):
-        self.axes, self.budgets = axes, budgets
-
-    @property
-    def most(self) -> int:
-        return 2 * len(self.axes["size"])
-
-    def cells(self, price):
-        return ({"size": size, "train.tokens": budget} for size in self.axes["size"] for budget in self.budgets)
-'''
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> list[str]:
-    """The words that name a study with classes of one's own."""
-    text = SMALL.read_text().partition("grid:")[0]
-    text = text.replace("set:\n", "set:\n  model.block.channel.activation: Squared\n")
-    sizes = "[{width: 8, heads: 1}, {width: 16, heads: 2}]"
-    grid = f"grid: {{kind: Twice, axes: {{size: {sizes}}}, budgets: [2048, 4096, 6144, 8192]}}\n"
-    (tmp_path / "study.yaml").write_text(text + grid + "law: delayed\n")
-    mine = written(tmp_path, LAW.replace("from scaling", "from torch import nn\nfrom scaling", 1) + MINE)
-    return [str(tmp_path / "study.yaml"), f"runs={tmp_path / 'runs'}", "--extend", mine, "--json"]
-
-
-def test_a_study_is_planned_with_classes_of_ones_own(words, capsys):
-    assert main(["plan", *words]) == 0
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 8
-
-
-@pytest.mark.slow
-def test_workers_read_the_file_that_the_study_read(words):
-    command = [sys.executable, "-m", "scaling", "study", *words, "--workers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["law"] == "delayed"

@@ -36,8 +36,3 @@ def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
     assert "no measurement" in text
     assert "failed" not in text
     assert text.count("| scaling, bf16-true |") == 2  # as it is, and compiled
-
-
-def test_what_the_time_does_not_suffice_for_is_named():
-    lines = list(gpu.small_table(gpu.DRY, gpu.Clock(-1.0)))
-    assert sum("not run: out of time" in line for line in lines) == gpu.DRY.rows

@@ -14,7 +14,6 @@ from scaling.laws.fit import MOST_POINTS
 
 TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
 MAP = ["--map", "N=params", "D=tokens", "loss=final"]
-FORMULA = "E + A*N^-alpha + B*D^-beta"
 
 
 def loss(N, D):
@@ -96,21 +95,6 @@ def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add
     assert document["intervals"]["alpha"] == document["intervals"]["beta"]
     assert document["points"]["used"] == 4 * 5
     assert document["points"]["definitions"] | {"N": "total", "D": "unique"} == document["points"]["definitions"]
-
-
-def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsys):
-    words = [table, *MAP, "--hold-out", "N>=9e8", "--target", "C=1e22"]
-    words += ["--intervals", "t", "--objective", "log_squared"]
-    (tmp_path / "mine.yaml").write_text(f"formula: {FORMULA}\ncitation: Doe 2026\nbounds: {{alpha: [0, 2]}}\n")
-    built_in, *written = (
-        fitted(capsys, *words, *law)
-        for law in ([], ["--law", FORMULA, "--bounds", "alpha=0:2"], ["--law", str(tmp_path / "mine.yaml")])
-    )
-    assert [(each["law"], each["citation"]) for each in written][1:] == [("mine", "Doe 2026")]
-    for each in written:
-        assert {each[key] == built_in[key] for key in ("estimates", "objective", "starts_agreeing")} == {True}
-        assert each["held_out"]["points"] == built_in["held_out"]["points"]
-        assert {each["optima"][0][key] == built_in["optima"][0][key] for key in ("N", "D", "interval_run")} == {True}
 
 
 def test_weights_count(tmp_path, capsys):

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.ledger import RESULTS, Attempt, Ledger, checkpoint, space
+from scaling.ledger import Attempt, Ledger, checkpoint, space
 from scaling.ledger.document import seal
 from scaling.ledger.run import Lock, lock_state
 from tests.ledger.conftest import claimed, save
@@ -176,28 +176,6 @@ def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs,
     end = ledger.attempts(runs[0])[1].end or {}
     assert end.get("differences") == ({"loss": [2.5, 2.75]} if loss == 2.75 else None)
     assert ledger.status(runs[0]).reason == ("attempt 2 found another result" if loss == 2.75 else None)
-
-
-def test_a_damaged_result_is_none_and_is_written_again(ledger, runs):
-    of_another = seal({"run": runs[1], "attempt": 1, "outcome": "finished"})
-    (ledger.folder(runs[0]) / "result.json").write_bytes(of_another)
-    assert ledger.result(runs[0]) is None
-    with claimed(ledger, runs[0]) as attempt:
-        assert attempt.finish("finished", {"loss": 2.0})["loss"] == 2.0
-    assert (ledger.result(runs[0]) or {})["loss"] == 2.0
-
-
-@pytest.mark.parametrize("outcome", ["finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"])
-def test_a_result_ends_a_run_and_an_interruption_leaves_it_open(ledger, runs, outcome):
-    with claimed(ledger, runs[0]) as attempt:
-        if outcome in RESULTS:
-            attempt.finish(outcome, {"loss": math.nan})
-        else:
-            attempt.end(outcome, "for a reason")
-            assert ledger.attempts(runs[0])[0].failed == (outcome in ("out_of_memory", "failed"))
-    row = ledger.status(runs[0])
-    assert (row.state, row.reason) == (outcome, None if outcome in RESULTS else "for a reason")
-    assert (ledger.claim(runs[0]) is None) == (outcome in RESULTS)
 
 
 # Space
