@@ -17,8 +17,6 @@ from scaling.cli import main
 
 SMALL = ("size=tiny", "size.length=16", "schedule.warmup=1", "train.batch=4", "log.wandb=disabled")
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "docs" / "results" / "narang2021" / "points.csv"
-PUBLISHED = ROOT / "examples" / "published" / "tables"
 
 
 def printed(capsys, *words):
@@ -66,8 +64,7 @@ def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
     result = printed(capsys, *words)
     assert result["already"]
     assert (result["run"], result["loss"]) == (run.id, run.loss)
-    assert run.state == "finished"
-    assert run.path == ledger / "store" / run.id
+    assert (run.state, run.path) == ("finished", ledger / "store" / run.id)
     assert list(run.log[run.log["kind"] == "evaluate"]["loss"])[-1] == run.loss
     with pytest.raises(scaling.ScalingError) as caught:
         scaling.train("decoder", optimizer__lrr=1e-3)
@@ -97,9 +94,7 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
     assert fit.predictions.loc[0, "run_high"] == document["predictions"][0]["interval_run"]["high"]
     assert len(fit.held_out) == 8
     assert fit.held_out["covered"].mean() > 0.8
-    several = fit.predict(N=[1e8, 1e9], D=1e12)
-    assert list(several["N"]) == [1e8, 1e9]
-    row = several.loc[1]
+    row = fit.predict(N=[1e8, 1e9], D=1e12).loc[1]
     assert row["loss"] == pytest.approx(1.8 + 400 / 1e9**0.34 + 2000 / 1e12**0.37, rel=0.01)
     assert row["run_low"] < row["mean_low"] < row["loss"] < row["run_high"]
     best = fit.optimum(C=6e21)
@@ -116,7 +111,8 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
 
 
 def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
-    table, fix = PUBLISHED / "datablations_runs_182_fit_subset.csv", {"alpha": 0.3526596, "beta": 0.3526596}
+    table = ROOT / "examples/published/tables/datablations_runs_182_fit_subset.csv"
+    fix = {"alpha": 0.3526596, "beta": 0.3526596}
     fit = scaling.fit(table, law="data_constrained", fix=fix, intervals="t", starts=64, hold_out="largest")
     assert fit.plot("loss_against_D")
     assert set(fit.back_test["axis"]) == {"N", "D", "C"}
@@ -136,7 +132,7 @@ def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):
 
 def test_a_table_has_its_rows_its_runs_and_its_baseline():
     names = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
-    table: Any = scaling.table("narang2021_cpu", source=KEPT, rows=names)
+    table: Any = scaling.table("narang2021_cpu", source=ROOT / "docs/results/narang2021/points.csv", rows=names)
     assert list(table.data["row"]) == [row["row"] for row in table.to_json()["rows"]]
     assert r"\toprule" in table.format("latex")
     assert "<table>" in table._repr_html_()

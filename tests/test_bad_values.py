@@ -34,11 +34,8 @@ from scaling.sweeps import file as sweep_file
 from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS
 from scaling.tables import table
 
-REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
-ANSWER = 12.0  # and an answer
+REFUSAL, ANSWER = 2.0, 12.0  # seconds of this process's own time that a refusal and an answer may take
 GROWTH = 400 << 10  # kB by which a case may raise the process's memory
-FAST = 60  # cases of the fast portion, a file's kind
-SLOW = {"runs": 500, "studies": 250, "sweeps": 500, "tables": 250}  # of the slow one
 
 VALUES: list[Any] = [
     *(None, True, False, {}, [], [None], [[1, [2]]], {"a": 1}, {"kind": None}, {"kind": []}, {"kind": {"kind": 1}}),
@@ -161,9 +158,6 @@ def of_tables() -> Iterator[Case]:
         yield Case(("table", "--counts"), changed(TABLE, path, value), ".".join(path), value)
 
 
-CASES = {"runs": of_runs, "studies": of_studies, "sweeps": of_sweeps, "tables": of_tables}
-
-
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
     """Raise in the block once it has computed for so long: a hang is a failure, and not the end of the tests."""
@@ -238,12 +232,10 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [*((name, FAST) for name in CASES), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW.items())],
-)
-def test_any_value_under_any_key_is_an_answer_or_one_line(name, number, untrained, capsys):
-    cases = list(CASES[name]())
+@pytest.mark.parametrize("number", [60, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("draw", [of_runs, of_studies, of_sweeps, of_tables])
+def test_any_value_under_any_key_is_an_answer_or_one_line(draw, number, untrained, capsys):
+    cases = list(draw())
     cases = random.Random(20261123 + number).sample(cases, min(number, len(cases)))
     check(cases[0], untrained, capsys)  # imports torch and Lightning, which is no part of any case's time
     faults = [f"{case.key}={case.value!r:.100}: {fault}" for case in cases if (fault := check(case, untrained, capsys))]

@@ -22,10 +22,8 @@ HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transfor
 
 def test_help_imports_nothing_heavy_and_names_every_verb():
     asked = [["--help"], [], ["--version"], ["no-such-verb"], *([*name.split(), "--help"] for name in VERBS)]
-    code = (
-        f"import sys; from scaling.cli import main\nfor words in {asked!r}:\n  try: main(words)\n"
-        "  except SystemExit: pass\nprint(*sys.modules)"
-    )
+    code = f"import sys; from scaling.cli import main\nfor words in {asked!r}:\n  try: main(words)\n"
+    code += "  except SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
     for name in VERBS:
@@ -109,8 +107,6 @@ UNDERSTOOD = {
     "a --bounds x=0:2 y=:1": {"bounds": {"x": (0, 2), "y": (-INF, 1)}},
     "a --files runs=3 --runs=/r": {"files": ["runs=3"], "runs": "/r"},
 }
-
-
 PLAIN = {"first": "a", "runs": "runs", "how": "one"}
 
 
@@ -195,10 +191,8 @@ def test_a_refusal_proposes_the_name_that_was_meant_or_some_to_choose_from():
 
 
 def test_an_interrupt_during_the_import_is_no_traceback():
-    code = (
-        "import builtins, sys\nreal = builtins.__import__\n"
-        "def stop(name, *rest):\n    if name == 'scaling.cli': raise KeyboardInterrupt\n    return real(name, *rest)\n"
-        "builtins.__import__ = stop\nfrom scaling.__main__ import run; sys.exit(run())"
-    )
+    code = "import builtins, sys\nreal = builtins.__import__\ndef stop(name, *rest):\n"
+    code += "    if name == 'scaling.cli': raise KeyboardInterrupt\n    return real(name, *rest)\n"
+    code += "builtins.__import__ = stop\nfrom scaling.__main__ import run; sys.exit(run())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")

@@ -24,11 +24,9 @@ BAD = {
     "digits": (GOOD + b'{"text": "b", "N": ' + b"1" * 5000 + b"}\n", ":2: is not JSON (a number has too many digits)"),
     "half a pair": (GOOD + b'{"text": "\\ud83d"}\n', ":2: holds half a surrogate pair"),
 }
-
-
 VERBS = {
     "text": "data prepare files data.corpus.files=a.jsonl data.tokenizer=Byte data.validation=0",
-    "task": "data prepare trec data.files={train:a.jsonl} data.labels=[a,b] data.text={text} data.tokenizer=Byte",
+    "task": "data prepare trec data.files.train=a.jsonl data.labels=[a,b] data.text={text} data.tokenizer=Byte",
     "points": "fit a.jsonl",
 }
 

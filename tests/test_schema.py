@@ -88,11 +88,6 @@ def test_what_is_left_out_follows_from_the_width_and_factors_come_after():
         assert {key: getattr(shape, key) for key in made} == made
 
 
-def test_factors_that_are_none_are_refused():
-    with pytest.raises(ScalingError, match=r"size\.times\.layer: .* did you mean 'layers'"):
-        Shape.of({**BASE, "times": {"layer": 2}})
-
-
 def test_a_forward_refuses_what_its_shapes_exclude():
     """The shapes that a piece's `forward` promises are held while the tests run."""
     with pytest.raises(TypeCheckError):

@@ -19,10 +19,9 @@ import pytest
 from scaling.base import signals
 from scaling.base.signals import Stopped
 from scaling.cli import main
-from scaling.ledger import Ledger
 from tests.studies.test_unfinished import write
 from tests.sweeps.conftest import write as write_sweep
-from tests.training.conftest import SABOTEUR, Child, words
+from tests.training.conftest import SABOTEUR, Child, ends, words
 
 slow = pytest.mark.slow
 SCALING = [sys.executable, "-m", "scaling"]
@@ -171,14 +170,6 @@ def test_no_training_outlives_a_command_that_is_killed(verb, tmp_path):
     assert ended(family)
 
 
-# Lines that nobody reads stop no command, and a pipe that breaks inside of one is no reader that left
-
-
-def outcomes(runs: Path) -> list[str]:
-    ledger = Ledger.open(runs)
-    return [record.end["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.end]
-
-
 @slow
 def test_training_whose_lines_cannot_be_shown_or_nobody_reads_is_finished(tmp_path):
     with open("/dev/full", "w") as full:
@@ -191,7 +182,7 @@ def test_training_whose_lines_cannot_be_shown_or_nobody_reads_is_finished(tmp_pa
     command = [*SCALING, "train", *words(tmp_path / "runs")]
     assert subprocess.run(command, stderr=writer, stdout=writer, timeout=300).returncode == 0
     os.close(writer)
-    assert outcomes(tmp_path / "runs") == ["finished"]
+    assert ends(tmp_path / "runs") == ["finished"]
 
 
 def test_a_pipe_that_breaks_in_training_fails_it(tmp_path, monkeypatch):
@@ -201,4 +192,4 @@ def test_a_pipe_that_breaks_in_training_fails_it(tmp_path, monkeypatch):
     line = ["model.block.channel=Saboteur", "--extend", str(tmp_path / "saboteur.py")]
     with pytest.raises(BrokenPipeError):
         main(["train", *words(tmp_path / "runs"), *line])
-    assert outcomes(tmp_path / "runs") == ["failed"]
+    assert ends(tmp_path / "runs") == ["failed"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.coverage.__main__ import main
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
 from scaling.base.errors import ScalingError
@@ -20,16 +19,6 @@ def test_intervals_are_counted_where_a_fit_converges():
     seen = [np.random.Generator(np.random.Philox([0, study])).uniform(-1.0, 1.0) for study in range(100)]
     assert tally.fitted == sum(data >= -0.5 for data in seen)
     assert tally.covered["a"] == tally.opened["a"] == sum(-0.5 <= data < 0 for data in seen)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("section", "lines"), [("trunks", 14), ("two-steps", 8), ("curves", 6), ("looks", 2), ("residuals", 3)]
-)
-def test_a_section_prints_its_table(section, lines, capsys):
-    main([section, "--studies", "1"])
-    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + lines
 
 
 def test_intervals_cover_in_a_cell_of_the_grid():
