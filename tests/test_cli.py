@@ -12,6 +12,7 @@ import scaling
 from scaling import cli
 from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import Range
+from scaling.base.printing import byte_size, short, span
 from scaling.cli import VERBS, documented, main
 from scaling.config.compose import names
 from scaling.verbs import function_name
@@ -63,13 +64,7 @@ def trial(
     callbacks: PYTHON[Sequence[Any]] = (),
     **settings: Any,
 ) -> Told:
-    """Try it.
-
-    Args:
-        first: a word
-        second: another
-        again: 100% of it
-    """
+    """Try it."""
     given = {key: value for key, value in locals().items() if value not in (None, (), {}, False)}
     if isinstance(error := ERRORS.get(first), BaseException):
         raise error
@@ -188,6 +183,12 @@ def test_a_refusal_proposes_the_name_that_was_meant_or_some_to_choose_from():
     assert nearest("switch", ["Swish", "Switch Transformer", "Switch"]) == "did you mean 'Switch'?"
     numbers = "choose from 0, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 8 more"
     assert nearest("zzz", map(str, range(20))) == numbers
+
+
+def test_numbers_are_written_in_a_readable_unit():
+    assert [*map(short, (0, 999.4, 999_600, 1234, 2e15, 5e-5))] == ["0", "999", "1M", "1.23k", "2.0e15", "5.0e-5"]
+    assert [*map(span, (None, 119, 120, 7200, 864_000))] == ["?", "119.0 s", "2.0 min", "2.0 h", "10.0 days"]
+    assert [*map(byte_size, (999, 1000, 2.5e12))] == ["999 B", "1.0 kB", "2.5 TB"]
 
 
 def test_an_interrupt_during_the_import_is_no_traceback():

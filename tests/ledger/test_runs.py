@@ -202,6 +202,8 @@ def test_what_a_branch_or_a_result_needs_is_not_freed_and_no_link_is_followed(le
     outside.mkdir()
     (outside / "manifest.json").write_text("{}")
     (ledger.folder(done[0]) / "checkpoints" / "000000000009").symlink_to(outside)
+    found = [item for item in space.waste(ledger)[0] if not item.path.is_symlink()]
+    assert [(item.run, int(item.path.name)) for item in found] == [(done[1], 2)]
     (ledger.folder(done[1]) / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
     space.free(space.waste(ledger)[0])
     assert [ledger.checkpoint(done[0], step) is None for step in (2, 4)] == [False, False]
