@@ -139,13 +139,6 @@ def test_what_is_no_strict_yaml_and_no_file_is_refused_in_one_line_with_its_plac
         assert isinstance(refusal(document, where), str)
 
 
-def test_an_origin_is_the_line_of_the_key(shelf):
-    text = "a:\n  b: &b\n    - 1\n    - {c: 2}\n  d: |\n    x\ne: *b\n"
-    lines = {key: int(origin.removeprefix("a.yaml:")) for key, origin in document(shelf("a.yaml", text)).origin.items()}
-    of_b = {"a.b.0": 3, "a.b.1": 4, "a.b.1.c": 4, "e.0": 3, "e.1": 4, "e.1.c": 4}
-    assert lines == {"a": 1, "a.b": 2, "a.d": 5, "e": 7, **of_b}
-
-
 PIECES = [*"[]{}:,-?#&*!|>%@`'\"\n\t ~<.", "a", "b: ", "\n  ", "\n- ", "&a ", "*a", "<<: ", "!!x ", "---\n", "1e-4"]
 yaml_like = st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60)
 words = st.text(string.printable + "é€𝛼\x85\u2028\ufeff\x7f", max_size=12)
