@@ -167,14 +167,17 @@ def test_who_lost_a_lock_learns_it_and_leaves_the_lock_of_the_other(how, tmp_pat
 
 @pytest.mark.parametrize("loss", [2.75, math.nan])
 def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs, caplog):
-    """Except for its circumstances. The lock of the first had been judged abandoned."""
+    """Except for its circumstances. The lock of the first had been judged abandoned; it drops nothing of the later."""
     first = claimed(ledger, runs[0])
     (ledger.folder(runs[0]) / "lock").unlink()
     late, standing = claimed(ledger, runs[0]), math.nan if math.isnan(loss) else 2.5
     with first, late, caplog.at_level(logging.WARNING):
-        kept = first.finish("finished", {"loss": standing, "circumstances": {"host": "a"}})
+        for attempt, step in ((late, 1), (late, 2), (first, 3), (first, 4)):
+            save(attempt, step)
+        assert (kept(late), first.superseded, late.superseded) == ([1, 2, 3, 4], True, False)
+        stands = first.finish("finished", {"loss": standing, "circumstances": {"host": "a"}})
         again = late.finish("finished", {"loss": loss, "circumstances": {"host": "b"}})
-        assert again["attempt"] == kept["attempt"] == 1
+        assert again["attempt"] == stands["attempt"] == 1
     assert ("attempt 2 found another result than attempt 1" in caplog.text) == (loss == 2.75)
     end = ledger.attempts(runs[0])[1].end or {}
     assert end.get("differences") == ({"loss": [2.5, 2.75]} if loss == 2.75 else None)
