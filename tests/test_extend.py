@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from scaling.cli import main
 from scaling.config import schema
 
@@ -36,11 +38,14 @@ BAD = {
 }
 
 
-def test_what_cannot_join_is_one_line(tmp_path, capsys):
-    for text, said in BAD.items():
-        assert main(["explain", "law-of-mine", "--extend", written(tmp_path, text)]) == 2
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1
-        assert said in err
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_what_cannot_join_is_one_line(text, tmp_path, capsys):
+    assert main(["explain", "law-of-mine", "--extend", written(tmp_path, text)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert BAD[text] in err
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
     assert main(["explain", "law", "--extend", str(tmp_path / "gone.py")]) == 2
     assert capsys.readouterr().err.endswith("there is no such Python file; give --extend the path of a .py file\n")

@@ -57,8 +57,8 @@ def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tm
     os.mkfifo(file)
     assert main(VERBS[verb].split()) == BAD_INPUT
     output = capsys.readouterr().err
-    assert "a.jsonl: is no regular file; write its content to a file" in output
-    assert output.count("\n") == 1
+    assert "is no regular file; write its content to a file" in output
+    assert ("a.jsonl" in output, output.count("\n")) == (True, 1)
 
 
 def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
