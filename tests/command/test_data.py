@@ -107,4 +107,4 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
     for name, *overrides in made:
         shown = scaling.data_show(name, *overrides, windows=0, size__length=8)
         assert shown.folder.endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
-        assert f"{made[(name, *overrides)]}  {' '.join(overrides)}" in printed(capsys, "list")
+        assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "list")
