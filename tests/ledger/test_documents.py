@@ -122,7 +122,8 @@ def test_a_file_that_was_changed_is_one_line_and_never_taken_for_a_whole_one(fil
     runs = [ledger.add({"model": {"kind": "Decoder"}, "data": {"kind": "Synthetic"}, "seed": seed}) for seed in (0, 1)]
     with claimed(ledger, runs[0]) as done, claimed(ledger, runs[1]) as failed:
         done.finish("finished", {"loss": 2.1, "step": 12, "circumstances": {"device": "cpu"}})
-        failed.end("failed", "ValueError: broken", ValueError("broken"))
+        failed.end("out_of_memory", "ValueError: broken", ValueError("broken"))
+    assert ledger.attempts(runs[1])[0].failed
     study = {"name": "s", "question": "q", "base": "decoder", "set": {}, "grid": {"seed": [0, 1]}}
     entry = {"overrides": [], "held_out": False, "steps": 12, "flops": 1e6, "trunk": None, "point": {"N": 8, "D": 7}}
     ledger.save_plan("s", {"study": study, "runs": [{"run": run, "name": run, **entry} for run in runs]})

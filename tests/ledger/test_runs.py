@@ -59,6 +59,8 @@ def test_equal_specs_share_a_run_which_is_found_by_its_beginning(ledger):
     refuses(ledger.find, run[:15] + "x", match="there is no such run")
     (ledger.folder(run) / "spec.json").write_bytes(seal({"run": run, "spec": {"seed": 2}}))
     refuses(ledger.add, spec, match="seed is 2 there and 1 here")
+    (ledger.folder(run) / "result.json").write_bytes(seal({"run": "0" * 16, "attempt": 1, "outcome": "finished"}))
+    assert ledger.result(run) is None, "a result of another run is none"
 
 
 def test_names_that_are_no_names_are_refused_and_touch_nothing(ledger):
@@ -136,6 +138,22 @@ def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # not waited for: a zombie is dead too
         assert lock_state(path) == "abandoned"
         assert Lock(path).take()
+
+
+def test_a_lock_that_changes_hands_while_another_looks_at_it_is_held_once(tmp_path, monkeypatch):
+    """The file that the second opened is removed by the first, and made anew by the third."""
+    first, second, third = (Lock(tmp_path / "lock") for _ in range(3))
+    flock = fcntl.flock
+
+    def late(handle: int, kind: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        first.release()
+        assert third.take()
+        flock(handle, kind)
+
+    assert first.take()
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert not second.take()
 
 
 @pytest.mark.parametrize("how", ["its file is gone", "it is another's", "there are no locks"])
