@@ -16,7 +16,7 @@ from scaling.base.printing import byte_size, short, span
 from scaling.cli import VERBS, documented, main
 from scaling.config.compose import names
 from scaling.verbs import function_name
-from scaling.verbs.verb import PYTHON, Flag, Result, verb
+from scaling.verbs.verb import Flag, Result, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
 
@@ -61,7 +61,6 @@ def trial(
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     targets: Annotated[Sequence[Mapping[str, float]], Flag("target")] = (),
     bounds: Mapping[str, tuple[float, float]] = {},
-    callbacks: PYTHON[Sequence[Any]] = (),
     **settings: Any,
 ) -> Told:
     """Try it."""
@@ -88,8 +87,6 @@ def known(monkeypatch):
 
 
 INF = float("inf")
-NAMES = "again bounds count extend files format help how json map runs several target"
-OPTIONS = [f"--{name}" for name in NAMES.split()]
 UNDERSTOOD = {
     "a": {},
     "a b": {"second": "b"},
@@ -123,7 +120,6 @@ def test_keywords_are_overrides_and_a_range_holds_in_python_too():
         verb(trial)("a", count=0)
 
 
-HELP = "(see `scaling trial --help`)"
 MISTAKES = {
     "inspekt": "there is no command 'inspekt'; did you mean 'inspect'?",
     "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
@@ -133,7 +129,7 @@ MISTAKES = {
     "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
     "export": "RUN: expected RUN; see `scaling export --help`",
     "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
-    "trial a --callbacks x": f"there is no option --callbacks; {nearest('--callbacks', OPTIONS)} {HELP}",
+    "inspect decoder --jso": "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
     "trial a runs=": "runs: expected a folder; write runs=FOLDER",
     "trial a runs=b --runs c": "runs: is given twice: c and b; give it once",
     "trial a --json --format list": "format='list': a document of --json has none; leave it out",

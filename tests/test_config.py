@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import FIXED, Config, assignments, document, load, names, shipped, table_file
 
 SHIPPED = {
@@ -333,11 +332,6 @@ def test_a_mistake_is_one_line_with_its_place(shelf):
         text, _, message = case.partition(" | ")
         shelf("mine.yaml", text.replace("\\n", "\n"))
         assert refusal(load, "mine.yaml").startswith(message)
-
-
-def test_an_error_behind_a_reference_is_placed_where_the_value_was_set(capsys):
-    assert main(["inspect", "bert", "model.norm.epz=1"]) == 2
-    assert "command line: model.embedding.norm.epz=1: LayerNorm has no such key" in capsys.readouterr().err
 
 
 def test_what_is_saved_loads_as_the_same_config(shelf):

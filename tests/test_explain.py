@@ -43,7 +43,6 @@ EXPLAINED = {
     "chinchilla": ["E + A N^-α + B D^-β", "alpha", "nats"],
     "study": ["question", "grid", "held_out", "needed"],
     "size": ["width", "key_heads", "100k", "gpt2"],
-    "sweep": ["early_terminate", "program: scaling"],
     "table": ["base", "rows", "table.seeds", "baseline", "size"],
     "held_out": ["study", "test the fit"],
     "quickstart": ["configs/study/quickstart.yaml", "entropy"],

@@ -75,7 +75,6 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
 MISTAKES = {
     "shew python": "there is no command 'data shew'; did you mean 'data show'?",
     "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
-    "prepare synthetic": "Synthetic needs no preparing",
     "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
     "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
     "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",

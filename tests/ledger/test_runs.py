@@ -41,7 +41,7 @@ def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> i
     return None if found is None else found.step
 
 
-def refuses(call: Any, *arguments: Any, match: str = "") -> None:
+def refuses(call: Any, *arguments: Any, match: str | None = None) -> None:
     """One line, with code 2, that a terminal may print."""
     with pytest.raises(ScalingError, match=match) as refused:
         call(*arguments)
