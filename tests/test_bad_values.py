@@ -1,8 +1,7 @@
 """No value of any key of any file may give a traceback, a hang or more memory: a command ends well, or in one line.
 
 Values of every kind are put under every key of a run's config (each key of each kind of each slot), of a study, of a
-sweep and of a table, and the command that reads the file is run in this process, through the real entry point. Only
-the training itself is left out. Cases are drawn with a fixed seed, so that a file's kind takes a minute at most.
+sweep and of a table, and the command that reads the file is run, but for the training. Cases are drawn by a fixed seed.
 """
 
 from __future__ import annotations

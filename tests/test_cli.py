@@ -74,7 +74,6 @@ FULL = "/x/y: the operating system refused: No space left on device; free some s
 ERRORS = {
     "wrong": ScalingError("wrong", fix="fix it"),
     "full": OSError(28, "No space left on device", "/x/y"),
-    "denied": PermissionError(13, "Denied", "/x/y"),
     "interrupted": KeyboardInterrupt(),
 }
 
@@ -134,7 +133,6 @@ MISTAKES = {
     "trial a runs=b --runs c": "runs: is given twice: c and b; give it once",
     "trial a --json --format list": "format='list': a document of --json has none; leave it out",
     "trial wrong": "wrong; fix it",
-    "trial denied": "/x/y: the operating system refused: Denied",
 }
 
 

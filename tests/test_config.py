@@ -334,13 +334,21 @@ def test_a_mistake_is_one_line_with_its_place(shelf):
         assert refusal(load, "mine.yaml").startswith(message)
 
 
-def test_what_is_saved_loads_as_the_same_config(shelf):
+def test_what_is_saved_loads_as_the_same_config_and_is_whole_or_as_it_was(shelf, monkeypatch):
     config = load("table/paper", ["row=GeLU 0.5", "log.name=1M", "model.note=a: b # c", "log.tags=['null', x y]"])
     config.save("saved.yaml")
     text = Path("saved.yaml").read_text()
     assert "  width: 512  # configs/size/big.yaml:1\n" in text
     assert '  name: "1M"  # command line\n' in text
     assert load("saved.yaml").tree == document("saved.yaml").tree == config.tree
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ScalingError, match="No space left on device; free some space"):
+        load("plain").save("saved.yaml")
+    assert Path("saved.yaml").read_text() == text
 
 
 def test_every_default_has_a_type_and_a_comment():

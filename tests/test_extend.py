@@ -44,8 +44,3 @@ def test_what_cannot_join_is_one_line(text, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert BAD[text] in err
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
-    assert main(["explain", "law", "--extend", str(tmp_path / "gone.py")]) == 2
-    assert capsys.readouterr().err.endswith("there is no such Python file; give --extend the path of a .py file\n")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from scaling.base import json_lines
 from scaling.base.errors import BAD_INPUT, ScalingError
 from scaling.cli import main
 from scaling.config.schema import build
@@ -18,6 +17,7 @@ GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {
     "null": (GOOD + b"null\n", ":2: is not a record"),
     "half": (GOOD + b'{"text": "bad\n', ":2: is not JSON"),
+    "NaN": (GOOD + b'{"text": NaN}\n', ":2: is not JSON (NaN is none of its values; write null)"),
     "UTF-16": (GOOD.decode().encode("utf-16"), ":1: is UTF-16"),
     "Latin-1": (GOOD + b'{"text": "caf\xe9"}\n', ":2: byte 13 of the line is 0xe9, which is not UTF-8"),
     "deep and closed": (b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}\n", ":1: is nested more than 100 deep"),
@@ -66,15 +66,6 @@ def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
     corpus = build("corpus", {"kind": "Hub", "path": str(tmp_path), "revision": "main"})
     with pytest.raises(ScalingError, match=r"train.jsonl:1: is not a record"):
         list(corpus.snapshot(tmp_path).documents())
-
-
-def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": NaN}\n')
-    with pytest.raises(ScalingError, match=r"a.jsonl:1: is not JSON \(NaN is none of its values; write null\)"):
-        list(row_files.read(tmp_path / "a.jsonl"))
-    with (tmp_path / "a.jsonl").open("rb") as lines:
-        ((_, record),) = json_lines.records(lines, tmp_path / "a.jsonl", nan=True)
-    assert str(record["text"]) == "nan"
 
 
 def test_fields_that_other_records_have_are_empty(tmp_path):

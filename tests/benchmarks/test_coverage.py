@@ -1,4 +1,4 @@
-"""The measurement of coverage: it counts right, every section prints its table, and intervals hold the truth."""
+"""The measurement of coverage: it counts right, and intervals hold the truth."""
 
 import numpy as np
 import pytest
