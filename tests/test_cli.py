@@ -112,9 +112,10 @@ def test_a_signature_is_a_command_line_whose_result_is_printed_and_sets_the_exit
 
 
 def test_keywords_are_overrides_and_a_range_holds_in_python_too():
-    called = verb(trial)("x=1", "a", second="b", optimizer__lr=1e-3, tokens="5M", steps=3).document
-    overrides = ("x=1", "optimizer.lr=0.001", "train.tokens=5M", "trainer.max_steps=3")
+    called = verb(trial)("a", second="b", optimizer__lr=1e-3, tokens="5M", steps=3).document
+    overrides = ("optimizer.lr=0.001", "train.tokens=5M", "trainer.max_steps=3")
     assert called == PLAIN | {"second": "b", "overrides": overrides}
+    assert verb(trial)("x=1", "a").document == PLAIN | {"overrides": ("x=1",)}
     with pytest.raises(ScalingError, match="count=0: expected a positive whole number up to 9"):
         verb(trial)("a", count=0)
 

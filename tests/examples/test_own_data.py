@@ -7,6 +7,7 @@ import struct
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_windows_keep_the_places_of_their_documents_and_a_position_without_a_tre
     words = [data, "size={width: 16, layers: 1, heads: 2, length: 24}", "trainer.max_steps=1", "train.batch=1"]
     words.append("model.position=Syntax")
     prepare(load("encoder", words).build("data"), tmp_path / "data")
-    source = assemble(load("encoder", words)).batches.source
+    source: Any = assemble(load("encoder", words)).batches.source
     whole = source.read(np.array([0]), source.tokens).tokens[0]
     trees = np.concatenate([source.read(np.array([row]), 5).tree[0] for row in range(source.tokens // 5)])
     start = 0
