@@ -8,6 +8,8 @@ import secrets
 from pathlib import Path
 from typing import IO, Any
 
+from scaling.base.errors import check_regular
+
 TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
 
 
@@ -36,6 +38,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
+    check_regular(path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

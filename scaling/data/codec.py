@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, check_regular
 
 PIECE = 1 << 15  # characters that are encoded at once, at least
 _GROUP = 1 << 20  # characters whose encodings are held at once: they take about 50 times as many bytes
@@ -61,6 +61,7 @@ class Codec:
     @classmethod
     def load(cls, file: Path) -> Codec:
         try:
+            check_regular(file)
             text = file.read_text(encoding="utf-8")
             return cls(tokenizers.Tokenizer.from_str(text), text)
         except FileNotFoundError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
@@ -39,7 +38,7 @@ def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
     """The JSON object in a file of a folder that another library saved."""
     path = folder / name
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = atomic.read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ScalingError(f"there is no {name}", file=folder, fix=f"name a folder that {saver} saved") from None
     except (ValueError, OSError) as error:
@@ -59,7 +58,7 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
         reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
         raise ScalingError(f"there is no {FILE}{reason}", file=folder, fix="save the weights as safetensors")
     try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        shards = sorted(set(atomic.read_json(index)["weight_map"].values()))
         outside = [name for name in shards if PurePosixPath(name).name != name or not (folder / name).is_file()]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ScalingError("it does not list the weight files", file=index) from None

@@ -131,6 +131,8 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
     weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
     Path("named", "ids.json").write_text('{"eos": "two"}')
+    Path("pipe").mkdir()
+    os.mkfifo(Path("pipe", "config.json"))  # reading one waits for a writer
     for words, message in {
         "generate run --prompt=x": "no tokenizer",
         "generate run --prompt=-1": "token -1 is beyond the vocabulary of 260",
@@ -138,6 +140,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
         "generate named --prompt=5": "ids.json",
         "export run --to altered": "there already",
         "import run": "there is no config.json",
+        "import pipe": "pipe/config.json: is no regular file",
     }.items():
         assert message in refused(capsys, *words.split())
     own = ["generate", "run", "--prompt", "5 9", "--steps", "3"]
