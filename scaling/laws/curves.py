@@ -28,7 +28,7 @@ from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
-from scaling.laws.solver import choose, draw, minimise
+from scaling.laws.solver import Effort, choose, draw, minimise
 
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
 POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
@@ -279,7 +279,7 @@ GROUPS = 12  # trunks from which the sizes of the errors are learned: the others
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
 STARTS, REFINED = 256, 8
 GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
-CLOSE = (1e-9, 60)
+CLOSE = Effort(1e-9, 60)
 DECAYS = (0.99, 0.995, 0.999, 0.9995)  # λ of the annealing area, each of which is tried
 
 

@@ -26,7 +26,7 @@ from scaling.laws.problem import (
     named_quantity,
     parameter,
 )
-from scaling.laws.solver import EXACT, PATIENT, draw, minimise, prepare, search
+from scaling.laws.solver import EXACT, PATIENT, Effort, draw, minimise, prepare, search
 
 STARTS, REFINED = 1024, 64
 SCREENED = 1000  # Points that are enough to find the optimum near which that of all points lies
@@ -171,7 +171,7 @@ def fit(
     group: str | np.ndarray | None = None,
     fixed: Mapping[str, float] | None = None,
     starts: int | np.ndarray = STARTS,
-    effort: tuple[float, int] = EXACT,
+    effort: Effort = EXACT,
     seed: int = 0,
 ) -> FittedLaw:
     """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
@@ -179,7 +179,7 @@ def fit(
     `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
     share an error (a trunk, a seed, a machine), whose correlation is then estimated. `fixed` holds parameters at stated
     values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`; `effort` is
-    how far each is refined (`solver.EXACT`). A fit that does not converge is an error.
+    how far each is refined. A fit that does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
     points = table_of_columns(points)

@@ -20,9 +20,16 @@ BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit
 SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
 
 
-# When to stop: a Newton step would remove less than the first of the objective, or after so many steps. The height of a
-# profile is needed to a thousandth of its rise, the errors by which laws are compared to three digits.
-EXACT, PATIENT, PROFILE, COMPARED = (1e-13, 400), (1e-13, 4000), (1e-8, 400), (1e-7, 100)
+class Effort(NamedTuple):
+    """When to stop: a Newton step would remove less than this fraction of the objective, or after so many steps."""
+
+    tolerance: float
+    iterations: int
+
+
+EXACT, PATIENT = Effort(1e-13, 400), Effort(1e-13, 4000)
+PROFILE = Effort(1e-8, 400)  # its height is needed to a thousandth of its rise
+COMPARED = Effort(1e-7, 100)  # the errors by which laws are compared are needed to three digits
 
 
 class Solution(NamedTuple):
@@ -75,7 +82,7 @@ def minimise(
     starts: np.ndarray,
     weights: np.ndarray | None = None,
     tether: Tether | None = None,
-    effort: tuple[float, int] = EXACT,
+    effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
     weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
@@ -245,9 +252,7 @@ def choose(problem: Problem, starts: np.ndarray, keep: int) -> np.ndarray:
     return starts[cost.reshape(-1, keep).argmin(0) * keep + np.arange(keep)]
 
 
-def search(
-    problem: Problem, starts: np.ndarray, keep: int, effort: tuple[float, int] = EXACT
-) -> tuple[Solution, float]:
+def search(problem: Problem, starts: np.ndarray, keep: int, effort: Effort = EXACT) -> tuple[Solution, float]:
     """The best optimum from many starts, and the fraction of the refined starts that reach it."""
     begin = choose(problem, starts, keep)
     if np.isfinite(problem.objective.delta):
