@@ -16,12 +16,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-import scaling
+from scaling.base import __version__
 from scaling.base.errors import ScalingError, from_os, nearest, refuse
 from scaling.base.signals import Stopped, leave, listening
 from scaling.base.standard_error import keep_going, say
-from scaling.config.schema import check
-from scaling.verbs import function_name
+from scaling.config.schema import check, extend
+from scaling.verbs import function_of
 from scaling.verbs.verb import OVERRIDE, VERBS, documented, marks, spelled, value_type
 
 SCHEMA = 1  # rises when a key of a JSON document goes or changes its meaning (docs/json.md)
@@ -80,13 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help", "--version"):
-        print(scaling.__version__ if words[:1] == ["--version"] else _help())
+        print(__version__ if words[:1] == ["--version"] else _help())
         return 0
     verb, words = named(words)
-    function = getattr(scaling, function_name(verb))
+    function = function_of(verb)
     arguments, options, shared = parsed(verb, function, words)
     for path in shared.get("--extend", ()):
-        scaling.extend(path)
+        extend(path)
     result, is_json = function(*arguments, **options), "--json" in shared
     for each in result if isinstance(result, Iterator) else [result]:
         _print(each, is_json, shared.get("--format"))
@@ -273,6 +273,6 @@ def _read(title: str, text: str, kind: Any) -> Any:
 
 
 def _help() -> str:
-    width, abouts = max(map(len, VERBS)), {verb: getattr(scaling, function_name(verb)).__doc__ for verb in VERBS}
+    width, abouts = max(map(len, VERBS)), {verb: function_of(verb).__doc__ or "" for verb in VERBS}
     lines = "\n".join(f"  {verb:<{width}}  {text.splitlines()[0].rstrip('.')}" for verb, text in abouts.items())
     return f"usage: scaling VERB … (`scaling VERB --help` prints more)\n\n{lines}\n\n{HELP}"

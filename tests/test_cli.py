@@ -15,7 +15,7 @@ from scaling.base.numbers import Range
 from scaling.base.printing import byte_size, short, span
 from scaling.cli import VERBS, documented, main
 from scaling.config.compose import names
-from scaling.verbs import function_name
+from scaling.verbs import function_name, function_of
 from scaling.verbs.verb import Flag, Result, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
@@ -82,7 +82,8 @@ ERRORS = {
 def known(monkeypatch):
     monkeypatch.setattr(cli, "VERBS", (*VERBS, "trial"))
     monkeypatch.setattr("scaling.verbs.verb.VERBS", (*VERBS, "trial"))
-    monkeypatch.setattr(scaling, "trial", verb(trial), raising=False)
+    made = verb(trial)
+    monkeypatch.setattr(cli, "function_of", lambda name: made if name == "trial" else function_of(name))
 
 
 INF = float("inf")

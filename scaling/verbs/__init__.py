@@ -1,5 +1,13 @@
 """The verbs: a file a topic, with its functions, their results, and what is printed of them."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of `import scaling`
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 COMMANDS = {
     "train": ("train", "finetune"),
     "study": ("study", "submit", "report", "watch", "plan"),
@@ -22,3 +30,11 @@ COMMANDS = {
 def function_name(command: str) -> str:
     """The name of a command's function; Python keeps `import` for itself."""
     return "import_" if command == "import" else command.replace(" ", "_").replace("-", "_")
+
+
+def function_of(command: str) -> Callable[..., Any]:
+    """The function of a command."""
+    import importlib
+
+    module = next(module for module, group in COMMANDS.items() if command in group)
+    return getattr(importlib.import_module(f"scaling.verbs.{module}"), function_name(command))
