@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError, plural, under
 from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.context import Pattern
@@ -91,5 +91,6 @@ def _named(key: str, layers: int) -> set[int]:
         number = int(key)
         named = {number - 1 if number > 0 else layers + number}
     if not named or not all(0 <= index < layers for index in named):
-        raise ScalingError(f"there are {layers} blocks", key=f"blocks.{key}", fix="set size.layers, or name another")
+        what, fix = f"the stack has {plural(layers, 'block')}", "set size.layers, or name another"
+        raise ScalingError(what, key=f"blocks.{key}", fix=fix)
     return named

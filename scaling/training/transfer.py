@@ -30,7 +30,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from scaling.base.errors import ScalingError, from_os, nearest, refuse
+from scaling.base.errors import ScalingError, from_os, nearest, plural, refuse
 from scaling.config.compose import Config
 from scaling.data import vectors
 from scaling.data.source import Source
@@ -243,7 +243,7 @@ def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     place, blocks = {"key": KEY, "value": dict(parts)}, len(list(stack.blocks))
     is_wrong = set(parts) != {"last"} or type(count) is not int or count < 1
     refuse(is_wrong, "expected the number of the last blocks", "write {last: 2}", **place)
-    refuse(count > blocks, f"there are {blocks} blocks", f"write {{last: {blocks}}}, or fewer", **place)
+    refuse(count > blocks, f"the tower has {plural(blocks, 'block')}", f"write {{last: {blocks}}}, or fewer", **place)
     inside, below = set(stack.parameters()), depths(model)  # type: ignore[attr-defined]
     return {spec.name for spec, one in parameters(model) if one in inside and below[spec.name] < count}
 
