@@ -11,13 +11,12 @@ from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names,
 from scaling.laws.law import Dual, constrained
 from scaling.laws.points import load_points
 from scaling.laws.written import Written, constrained_law, law_of
-from tests.laws.studies import grid
+from tests.laws.conftest import grid
 
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 MEANINGS = {
     "N - D - a": -2.5,
-    "-N^2": -9.0,
-    "N^a^2": 3**0.25,
+    "-N^2 + N^a^2": 3**0.25 - 9,
     "N^-α * D + 2**3": 5 * 3**-0.25 + 8,
     "N·D × 2 − 1_000": -970.0,
     "`train/loss` * config.n * (D + 1)": 48.0,
@@ -25,17 +24,13 @@ MEANINGS = {
     "log(exp(N)) + ln(1) + log10(100) + log2(8) + sigmoid(0) + tanh(0)": 8.5,
 }
 REFUSED = {
-    **dict.fromkeys(("", "N +"), "breaks off"),
-    **dict.fromkeys(
-        ("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "(N).real", "(N)(D)", "'N'", "N # D", 300 * "-"), ""
-    ),
+    **dict.fromkeys(("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "(N).real", "(N)(D)", "'N'", "N # D"), ""),
+    "N +": "breaks off",
     "(N": "a bracket that is not closed, or not opened",
-    "N < 3": "a comparison belongs to --where",
     "A N^-a": "a sign between two values",
     "__import__('os')": "has no function '__import__'",
     "log(N, D)": "2 arguments",
     "6N": "write 6*N",
-    "1e999": "no number",
     "N" + "+N" * (DEEPEST + 1): "nests deeper",
     "N" * 5000: "characters",
 }
@@ -84,19 +79,11 @@ COLUMNS = {
 CONDITIONS = {
     "N>=10M": [False, True, True],
     "N = 10_000_000": [False, True, False],
-    "D!=1e8": [False, True, False],
     "D/N<=100": [True, True, False],
     "size>5M": [False, True, True],
-    "corpus=c4": [True, True, False],
     "corpus!='c4=<pile>'": [True, True, True],
     "`val-loss`<2.5": [False, True, True],
     "N*D=1.000000000001e14": [True, False, False],
-}
-NO_CONDITIONS = {
-    "N": "is no condition",
-    "1e6<N<1e8": "two comparisons",
-    "corpus>c4": "a column of words",
-    "N>many": "'many' is no bound",
 }
 NUMBERS = {
     **dict(zip(("10M", "2.01M", "7b", "300 k", "2T", "1,000", "1_000"), (1e7, 2.01e6, 7e9, 3e5, 2e12, 1e3, 1e3))),
@@ -108,30 +95,23 @@ NUMBERS = {
 def test_conditions_choose_rows_and_numbers_are_read_as_people_write_them():
     for text, rows in CONDITIONS.items():
         assert condition(text, "where").mask(COLUMNS, "where").tolist() == rows, text
-    for text, what in NO_CONDITIONS.items():
-        with pytest.raises(ScalingError, match=what) as caught:
+    for text, what in (("N", "is no condition"), ("1e6<N<1e8", "two comparisons"), ("corpus>c4", "a column of words")):
+        with pytest.raises(ScalingError, match=what):
             condition(text, "where").mask(COLUMNS, "where")
-        assert caught.value.fix
     assert {text: parse_number(text) for text in NUMBERS} == NUMBERS
 
-
-# Laws written as formulas: the roles of their parameters, the optimum of a built-in law, ties and bounds.
 
 TABLE = grid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6), 0.002)
 N, D = TABLE["N"], TABLE["D"]
 POINTS = load_points(TABLE)
 LINE, SCORED, SEEN = np.geomspace(1e6, 1e10, 25), np.linspace(2, 4, 30), np.minimum(D, 1e10)
+KAPLAN = named("kaplan_n_d").predict(np.array([6.4e13, 1.8e13, 0.076, 0.103]), TABLE)
 MADE = [
     ("E + A*(N + N0)^-a", {"N": LINE, "loss": 1 + 300 * (LINE + 3e7) ** -0.3}, {"N0": 3e7, "a": 0.3}),
     ("p - q*log(N)", {"N": LINE, "loss": 6 - 0.18 * np.log(LINE)}, {"p": 6, "q": 0.18}),
-    ("E + A*exp(-k*N)", {"N": LINE, "loss": 2 + 1.5 * np.exp(-LINE / 3e8)}, {"k": 1 / 3e8}),
     ("E + A*N^-a + B*min(D, U)^-b", TABLE | {"U": SEEN, "loss": 1.7 + 9 * SEEN**-0.3 + 4 * N**-0.34}, {"b": 0.3}),
     ("error = c - k*exp(-g*loss)", {"loss": SCORED, "error": 0.9 - 2 * np.exp(-0.8 * SCORED)}, {"c": 0.9, "g": 0.8}),
-    (
-        "((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D",
-        {"N": N, "D": D, "loss": named("kaplan_n_d").predict(np.array([6.4e13, 1.8e13, 0.076, 0.103]), TABLE)},
-        {"N_c": 6.4e13, "alpha_N": 0.076, "alpha_D": 0.103},
-    ),
+    ("((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D", TABLE | {"loss": KAPLAN}, {"N_c": 6.4e13, "alpha_D": 0.103}),
 ]
 
 
@@ -148,19 +128,17 @@ def test_a_formula_recovers_what_made_the_points(text, columns, truth):
 
 def test_what_a_name_is_follows_from_where_it_stands():
     points = load_points({**TABLE, "B": np.full(36, 512.0), "alpha": np.full(36, 1.0), "width": D / 7})
-    assert law("E + A*N^-a + B*D^-b", points).inputs == ("N", "D")
     assert law("E + A*width^-a", points).inputs == ("width",)
     assert law("E + A*B^-a + N^-c", points, B=(1, 10)).inputs == ("N",)
     with pytest.raises(ScalingError, match=r"alpha is a column of the table and may be a parameter.*loss\(N, D\)"):
         law("E + A*N^-alpha", points)
     assert "alpha" in law("loss(N) = E + A*N^-alpha", points).parameter_names
-    lowest = {each.name: each.lower for each in law("E + A*N^-a + B*D^b").parameters}
+    lowest = {each.name: each.lower for each in law("E + A*N^-a + B*D^b", points).parameters}
     assert lowest["a"] == 0, "the loss falls as N^-a"
     assert lowest["b"] < 0, "the loss may fall or rise as D^b"
     for text, what in {
         "E + A": "has no column",
-        "E + A*U^-a": "there is no column 'U'",
-        "loss(N, D) = E + A*N^-a": "lists the column 'D' and does not use it",
+        "loss(N, D) = E + A*N^-a": "the column 'D' and does not use it",
     }.items():
         with pytest.raises(ScalingError, match=what):
             law(text)
@@ -173,21 +151,16 @@ def test_bounds_hold_for_coefficients_and_exponents_and_tied_exponents_are_one_n
     rising = load_points({**TABLE, "loss": 1.7 + 400 * N**-0.34 - 300 * D**-0.3})
     negative = fit(law("E + A*N^-a + B*D^-b", rising, B=(-1e4, 1e4)), rising, objective="log_squared", starts=64)
     assert negative.estimates["B"] == pytest.approx(-300, rel=0.01)
-    with pytest.raises(ScalingError, match="are no bounds"):
-        law("E + A*N^-a", a=(2, 1))
     tied = fit(constrained(named("chinchilla"), {"alpha": "beta"}, {}), POINTS, starts=64)
     assert tied.estimates["alpha"] == tied.estimates["beta"]
     assert tied.objective == pytest.approx(fit(law("E + A*N^-b + B*D^-b"), POINTS, starts=64).objective, rel=1e-10)
     assert tied.degrees_of_freedom == 36 - 4
     assert "a" not in intervals(tied, "t"), "N_opt grows as C^1/2 whatever the points are"
-    for ties, what in (({"alpha": "A"}, "different kinds"), ({"alpha": "beta", "beta": "alpha"}, "in a circle")):
-        with pytest.raises(ScalingError, match=what):
-            constrained(named("chinchilla"), ties, {})
+    with pytest.raises(ScalingError, match="in a circle"):
+        constrained(named("chinchilla"), {"alpha": "beta", "beta": "alpha"}, {})
 
 
 def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
-    assert law_of("chinchilla") is named("chinchilla")
-    assert [law_of(text) for text in ("E+A", "L = E")] == [Written("E+A"), Written("L = E")]
     form = constrained_law(law_of("two_step"), POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0

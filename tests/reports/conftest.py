@@ -28,11 +28,6 @@ CIRCUMSTANCES = {
 }
 
 
-def loss_at(size: float, tokens: float, place: int, alpha: float = ALPHA) -> float:
-    """Chinchilla's law with a small scatter."""
-    return (E + A * size**-alpha + B * tokens**-BETA) * (1 + 1e-4 * math.sin(7 * place))
-
-
 @pytest.fixture
 def no_files_of_figures(monkeypatch):
     """Figures are drawn in the page alone: their files take as long as all the rest."""
@@ -52,24 +47,20 @@ def make_study(
     ledger = found.ledger()
     enter(ledger, found)
     for place, one in enumerate(found.runs):
-        if (how := outcome(place)) is not None:
-            _end(ledger, one, how, place)
+        how, cost, tokens = outcome(place), one.experiment.cost, one.experiment.tokens(one.steps)
+        if how is None:
+            continue
+        with ledger.claim(one.run) as attempt:
+            if how == "failed":
+                attempt.end("failed", "the worker's disk went away")
+                continue
+            ended = {"loss": None, "step": 3, "reason": "nan"}
+            if how == "finished":
+                loss = E + A * cost.parameters_non_embedding**-ALPHA + B * tokens**-BETA
+                ended = {"loss": loss * (1 + 1e-4 * math.sin(7 * place)), "step": one.steps, "tokens": tokens}
+                ended |= {"C": {"exact": cost.flops_train_per_token * tokens}}
+            attempt.finish(how, {**ended, "circumstances": CIRCUMSTANCES})
     return ledger, found
-
-
-def _end(ledger: Ledger, one, how: str, place: int) -> None:
-    experiment = one.experiment
-    tokens = experiment.tokens(experiment.steps)
-    loss = loss_at(experiment.cost.parameters_non_embedding, tokens, place)
-    with ledger.claim(one.run) as attempt:
-        if how == "diverged":
-            attempt.finish("diverged", {"loss": None, "step": 3, "reason": "nan", "circumstances": CIRCUMSTANCES})
-        elif how == "failed":
-            attempt.end("failed", "the worker's disk went away")
-        else:
-            flops = experiment.cost.flops_train_per_token * tokens
-            payload = {"loss": loss, "step": experiment.steps, "tokens": tokens, "C": {"exact": flops}}
-            attempt.finish("finished", {**payload, "circumstances": CIRCUMSTANCES})
 
 
 class Reported(NamedTuple):

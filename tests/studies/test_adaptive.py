@@ -77,8 +77,7 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(whole)
     widths = [one["half_width"] or np.inf for one in (*made, last)]
     assert max(widths[-2:]) <= 0.12
     assert all(max(pair) > 0.12 for pair in pairwise(widths[:-1]))
-    assert last["spent"] == pytest.approx(sum(one["flops"] for one in made))
-    assert last["spent"] < 0.6 * whole.field.grid_cost
+    assert last["spent"] == pytest.approx(sum(one["flops"] for one in made)) < 0.6 * whole.field.grid_cost
     planned = entered(whole.ledger, whole.name)
     assert {run.run for run in planned.runs if not run.held_out} == {one["run"] for one in made}
     assert sum(run.held_out for run in planned.runs) == 1
@@ -124,19 +123,16 @@ def test_a_goal_that_cannot_be_read_or_reached_is_one_line(capsys, tmp_path, mon
     file = tmp_path / "known.yaml"
     supposed = ", ".join(f"{name}: {value}" for name, value in TRUTH.items())
     file.write_text(f"{Path(SMALL).read_text()}suppose: {{{supposed}, noise: 0.002}}\n")
-    for goal, what in (
+    for goal, *parts in (
         ("E", "expected a quantity"),
         ("Q ± 0.1", "chinchilla has no parameter 'Q'"),
         ("loss of b - a at N=1M D=2M ± 0.1", "compares no rows"),
-        ("E ± 1e-5", "E ± 1e-5 is out of reach: all 27 candidates"),  # and what can be reached:
-        ("E ± 1e-5", "FLOPs, give ± 0.0"),
+        ("E ± 1e-5", "E ± 1e-5 is out of reach: all 27 candidates", "FLOPs, give ± 0.0"),
     ):
         assert main(["study", str(file), "--adaptive", goal, f"runs={tmp_path}"]) == 2
         error = capsys.readouterr().err
-        assert what in error
+        assert all(part in error for part in parts)
         assert error.count("\n") == 1
-    assert main(["plan", str(file), "--adaptive", "E ± 0.2", f"runs={tmp_path}"]) == 0
-    assert "E ± 0.2 is expected of" in capsys.readouterr().out
 
 
 @pytest.mark.slow

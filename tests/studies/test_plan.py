@@ -1,9 +1,10 @@
-"""Grids, rates and seeds of a study as its runs, which are the runs that `train` would make; every shipped study."""
+"""Grids, rates and seeds of a study as its runs, which `train` would make; every shipped study; mistakes in a file."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import scaling
 from scaling.base.errors import ScalingError
+from scaling.cli import main
 from scaling.config.compose import document, find, load, shipped
 from scaling.config.schema import build
 from scaling.ledger import run_id
-from scaling.studies import estimate
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
@@ -43,12 +45,8 @@ def planned(folder: Path, rest: str, fixed: str = "{train.batch: 4, schedule.war
 def test_rows_of_a_table_times_sizes_times_seeds(tmp_path):
     grid = "grid: {row: all, size: [{width: 16, heads: 2}, {width: 8, heads: 1}], seed: [0, 1]}"
     found = planned(tmp_path, grid, "{train: {tokens: 4k, batch: 8}, schedule.warmup: 0}", ROWS)
-    assert len(found.runs) == 12
-    for one in found.runs:
-        row = one.name.split()[0].removeprefix("row=")
-        channel = one.experiment.config["model.block.channel"]
-        assert channel["activation"] == {"SwiGLU": "Swish", "no": "GeLU", "1": "ReLU"}[row]
-    assert {one.experiment.seed for one in found.runs} == {0, 1}
+    chosen = [(one.name.split()[0], one.experiment.config["model.block.channel"]["activation"]) for one in found.runs]
+    assert sorted(chosen) == [("row=1", "ReLU")] * 4 + [("row=SwiGLU", "Swish")] * 4 + [("row=no", "GeLU")] * 4
 
 
 def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
@@ -60,37 +58,26 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
     again = entered(ledger, found.question.name)
     assert (again.question, again.runs, dict(again.trunks)) == (found.question, found.runs, dict(found.trunks))
     assert again.command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")
-    assert [one.experiment.spec for one in again.runs] == [one.experiment.spec for one in found.runs]
-    trunk = next(iter(found.trunks))
-    assert again.trunks[trunk].experiment.spec == found.trunks[trunk].experiment.spec
+    for one, other in ((again.runs, found.runs), (again.trunks.values(), found.trunks.values())):
+        assert [each.experiment.spec for each in one] == [each.experiment.spec for each in other]
 
 
-GRIDS = {
-    "trunks": ("{train.batch: 8, schedule: {kind: WSD, warmup: 2}}", "{trainer.max_steps: [10, 20], seed: [0, 1]}"),
-    "a key that refers to the budget": (
-        "{train.batch: 8, evaluate.windows: '${trainer.max_steps}', schedule.warmup: 0}",
-        "{trainer.max_steps: [10, 20]}",
-    ),
-    "sizes": (
-        "{train.batch: {0: 4, 10: 8}, schedule.warmup: 0}",
-        "{size: [{width: 8, heads: 1}, {width: 16}], train.tokens: [4k, 8k]}",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_a_planned_run_is_the_run_that_train_would_make(name, tmp_path):
-    fixed, grid = GRIDS[name]
-    found = planned(tmp_path, f"grid: {grid}", fixed)
-    assert len(found.runs) > 1
-    for one in found.runs:
-        alone = assemble(load(str(tmp_path / "model.yaml"), one.overrides))
-        assert one.run == run_id(alone.spec)
-        assert one.experiment.config.tree == alone.config.tree
-        assert one.experiment.batches.plan == alone.batches.plan
-        assert one.experiment.tokens(one.steps) == alone.tokens(alone.steps)
-        trunk = alone.trunk()
-        assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
+def test_a_planned_run_is_the_run_that_train_would_make(tmp_path):
+    for fixed, grid in (
+        ("train.batch: 8, schedule: {kind: WSD, warmup: 2}", "trainer.max_steps: [10, 20], seed: [0, 1]"),
+        ("train.batch: 8, evaluate.windows: '${trainer.max_steps}'", "trainer.max_steps: [10, 20]"),
+        ("train.batch: {0: 4, 10: 8}", "size: [{width: 8, heads: 1}, {width: 16}], train.tokens: [4k, 8k]"),
+    ):
+        found = planned(tmp_path, f"grid: {{{grid}}}", f"{{schedule.warmup: 0, {fixed}}}")
+        assert len(found.runs) > 1
+        for one in found.runs:
+            alone = assemble(load(str(tmp_path / "model.yaml"), one.overrides))
+            assert one.run == run_id(alone.spec)
+            assert one.experiment.config.tree == alone.config.tree
+            assert one.experiment.batches.plan == alone.batches.plan
+            assert one.experiment.tokens(one.steps) == alone.tokens(alone.steps)
+            trunk = alone.trunk()
+            assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
 
 
 def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter(tmp_path):
@@ -122,15 +109,10 @@ def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(tmp_path):
 def test_a_swarm_is_spread_evenly_over_all_mixtures():
     cells = list(build("grid", {"kind": "Simplex", "domains": ["a", "b", "c"], "runs": 64}).cells(dict))
     shares = np.array([[cell[f"data.shares.{name}"] for name in "abc"] for cell in cells])
-    assert len({tuple(row) for row in shares.tolist()}) == 64
+    assert len(np.unique(shares, axis=0)) == 64
     np.testing.assert_allclose(shares.sum(1), 1.0, atol=2e-4)
     np.testing.assert_allclose(shares.mean(0), 1 / 3, atol=0.02)
     assert shares.min() >= 0.01
-    with pytest.raises(ScalingError, match="leaves no room for 2 domains"):
-        build("grid", {"kind": "Simplex", "domains": ["a", "b"], "runs": 4, "least": 0.5})
-
-
-# Rates
 
 
 def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
@@ -140,20 +122,16 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
         small = one.experiment.cost.parameters_non_embedding
         assert one.experiment.optimizer.lr == pytest.approx(0.003239 - 0.0001395 * math.log(small), rel=1e-3)
         assert other.experiment.optimizer.lr == pytest.approx(1e-2 * (1000 / small) ** 0.5, rel=1e-3)
-    swept = planned(tmp_path, GRID).question
-    assert isinstance(swept.grid, Mapping)
-    swept = replace(swept, name="rates", grid={**swept.grid, "optimizer.lr": [1e-3, 1e-2, 1e-1]})
-    found = plan(swept, [f"runs={tmp_path}"])
+    found = planned(tmp_path, GRID.replace("[10k]", "[10k], optimizer.lr: [1e-3, 1e-2, 1e-1]"))
     ledger = found.ledger()
     enter(ledger, found)
+    swept = f"rate: {{kind: Swept, study: {found.question.name}}}\n{GRID}"
     with pytest.raises(ScalingError, match="no finished run"):
-        planned(tmp_path, f"rate: {{kind: Swept, study: rates}}\n{GRID}")
+        planned(tmp_path, swept)
     for one in found.runs:
         with ledger.claim(one.run) as attempt:
-            loss = abs(math.log(one.experiment.optimizer.lr / 1e-2))
-            attempt.finish("finished", {"loss": loss})
-    for one in planned(tmp_path, f"rate: {{kind: Swept, study: rates}}\n{GRID}").runs:
-        assert one.experiment.optimizer.lr == pytest.approx(1e-2)
+            attempt.finish("finished", {"loss": abs(math.log(one.experiment.optimizer.lr / 1e-2))})
+    assert [one.experiment.optimizer.lr for one in planned(tmp_path, swept).runs] == pytest.approx([1e-2] * 2)
 
 
 def fitted(folder: Path, law: str, target: str, height: float, powers: dict[str, float]) -> Path:
@@ -181,8 +159,7 @@ def test_rates_and_batches_by_laws_that_were_fitted_before(tmp_path):
     assert found.value.key == "rate.file"
 
 
-def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "calibrate", lambda _: None)  # nothing is timed
+def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path):
     fixed = "{data: {kind: Synthetic, symbols: 16, order: 2}, train.batch: 8, optimizer.lr: 4e-3, evaluate.windows: 16}"
     rest = "grid: {size.width: [8, 16], train.tokens: [1k, 2k, 4k], seed: [0, 1]}\nlaw: power_law_floor_d\n"
     untuned = planned(tmp_path, rest, fixed)
@@ -190,15 +167,12 @@ def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path, monkeypatch):
     found = planned(tmp_path, f"{rest}tune: true", fixed)
     assert len(enter(found.ledger(), found)) == 24
     beside = [run for run in found.runs if run.point["beside"]]
-    assert len(found.runs) == 12 + 6 * 4
+    assert len(beside) == 24
     assert {run.point["lr"] for run in beside} == {2e-3, 4e-3, 8e-3}
     assert {run.point["B"] for run in beside} == {64, 128, 256}
     assert {run.point["beside"] for run in beside} == {run.name for run in found.runs if run.name.endswith("seed=0")}
     assert len(found.fitted) == 12
-    assert estimate.costs(found, outlook=False)["total"]["beside"] == 24
 
-
-# Every shipped study
 
 SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
 SCALES = [
@@ -229,3 +203,82 @@ def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     enter(ledger, found)
     work(ledger, entered(ledger, small.name))
     assert [ledger.result(one.run)["outcome"] for one in found.runs] == ["finished"]
+
+
+STUDY = yaml.safe_load((Path(__file__).parent / "small.yaml").read_text())
+AT = {"grid": {"size": [{"width": 8, "heads": 1}], "train.tokens": ["2k"]}, "law": None}
+
+# The field, what it may not say, and what the line says. tests/test_bad_values.py tries any value under any key.
+WRONG = [
+    ("base", "decodr", "base='decodr': there is no model 'decodr'; did you mean 'decoder'?"),
+    ("grid", None, "grid: a study needs it"),
+    ("law", ["chinchilla", "chinchila"], "law.1='chinchila': there is no such law; did you mean 'chinchilla'?"),
+    ("target", {"N": 1e9}, "target: chinchilla is a law of N, D; add D"),
+    ("resources", {"gpus": 1.5}, "resources.gpus=1.5: expected a fraction of one GPU, or a whole number"),
+    ("minutes", 5, "minutes=5: there is no smaller scale"),
+    ("tasks", ["rank_tagz"], "did you mean 'rank_tags'"),
+    ("tagret", {"N": 1}, "did you mean 'target'?"),
+]
+
+
+def write(folder: Path, **changes: object) -> Path:
+    path = folder / "asked.yaml"
+    path.write_text(yaml.safe_dump({**STUDY, **changes}, sort_keys=False))
+    return path
+
+
+def refused(capsys, *words: object) -> str:
+    assert main([str(word) for word in words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+def test_a_mistake_in_a_field_is_one_line(tmp_path, capsys):
+    for field, value, line in WRONG:
+        err = refused(capsys, "study", write(tmp_path, **{field: value}), f"runs={tmp_path / 'runs'}")
+        assert line in err
+        assert field in err
+    assert not (tmp_path / "runs").exists()
+
+
+# Changes of keys of the runs, the text of the line at fault, and what is reported.
+PLACES = [
+    ({"grid": {"size": [{"widht": 8}]}}, "widht: 8", "grid.size.widht=8: a size has no such key"),
+    ({"held_out": {"train.tokens": [3]}}, "- 3", "held_out.train.tokens=3: less than one batch"),
+    ({"grid": {"log.every": [1, 2]}}, "grid:", "grid: two cells are one run"),
+    ({"grid": {"seed": [1], "train.tokens": ["8k"]}}, "grid:", "grid: 1 different point to fit 5 parameters"),
+    ({"at": {"paper": {"set": {"seed": "a"}}}}, "seed: a", "at.paper.set.seed='a': expected a whole"),
+]
+
+
+def test_a_mistake_in_a_key_of_the_runs_has_its_line_and_in_a_dict_its_key(tmp_path, capsys):
+    for changes, text, expected in PLACES:
+        path, at = write(tmp_path, **changes), "paper" if "at" in changes else None
+        err = refused(capsys, "study", path, *(["--at", at] if at else []), f"runs={tmp_path / 'runs'}")
+        (place,) = re.findall(rf"^scaling: {re.escape(str(path))}:(\d+): {re.escape(expected)}.*\n$", err)
+        assert text in path.read_text().splitlines()[int(place) - 1]
+        with pytest.raises(ScalingError, match=f"^the study: {re.escape(expected)}"):
+            scaling.plan({**STUDY, **changes}, at=at, runs=str(tmp_path / "runs"))
+
+
+def test_mistakes_outside_the_file_are_one_line_too(tmp_path, capsys, monkeypatch):
+    path, runs = write(tmp_path), f"runs={tmp_path / 'runs'}"
+    assert "scaling: command line: optimizer.lr=-1: expected" in refused(capsys, "plan", path, "optimizer.lr=-1", runs)
+    assert "did you mean 'cola'" in refused(capsys, "study", path, "--tasks", "col", runs)
+    path = write(tmp_path, at={"small": AT})
+    assert "the study has no such scale; choose from small" in refused(capsys, "plan", path, "--at", "paper", runs)
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "none"))
+    path = write(tmp_path, set={"data": "python", "size.vocabulary": None})
+    for more in ([], ["--adaptive", "E ± 0.1"]):
+        assert "prepare" in refused(capsys, "study", path, *more, runs)
+    assert not (tmp_path / "runs" / "store").exists()
+
+
+def test_a_study_is_planned_from_a_dict_as_from_its_file(tmp_path):
+    path = str(write(tmp_path))
+    file, named = (plan(read(source, None, ["seed=5"]), ["seed=5"]) for source in (path, {"name": "asked", **STUDY}))
+    assert named.question.name == file.question.name == "asked-seed-5"
+    assert [run.run for run in named.runs] == [run.run for run in file.runs]
+    assert read(STUDY).name == "study"
+    assert read(path, None, ["log.wandb=disabled"]).name == "asked"  # it changes no result

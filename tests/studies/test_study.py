@@ -1,35 +1,50 @@
-"""A study in this process: its trunks, its progress, and what is made of runs that cannot be trained."""
+"""A study in this process: trunks, progress, predictions on record, extensions, and scores of finetuned runs."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas
+import pytest
+
+from benchmarks.coverage.studies import SCORE
+from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.executors import scheduler
+from scaling.laws import named
 from scaling.ledger import Ledger
-from scaling.ledger.document import seal
+from scaling.ledger import document as documents
+from scaling.ledger.document import entries, seal, stamp
+from scaling.reports import sections
+from scaling.studies import findings as found_in
+from scaling.studies.findings import find
 from scaling.studies.machine import Size
-from scaling.studies.plan import Plan, enter, plan
+from scaling.studies.plan import Plan, enter, entered, plan
+from scaling.studies.predictions import calibration, register, registered
 from scaling.studies.progress import Progress, Watch
-from scaling.studies.question import read
+from scaling.studies.question import Question, read
 from scaling.studies.scheduler import Runs, grow, train
+from scaling.studies.tasks import score_columns
+from scaling.training.run import train_run
 from tests.serial import Serial, work
 from tests.studies.test_unfinished import SET, lacking, write
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 
 
-def small(runs: Path) -> tuple[Ledger, Plan]:
-    found = plan(read(SMALL), [f"runs={runs}"])
+def begun(asked: Question, runs: Path) -> tuple[Ledger, Plan]:
+    found = plan(asked, [f"runs={runs}"])
     ledger = found.ledger()
     enter(ledger, found)
     return ledger, found
 
 
 def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(tmp_path):
-    ledger, found = small(tmp_path)
+    ledger, found = begun(read(SMALL), tmp_path)
     watch, heard = Watch(ledger, found), []
     assert watch.look() == Progress(10, 0, 0.0, trunks=3)
     grow(ledger, found, next(one for one in found.runs if one.trunk))
@@ -45,9 +60,8 @@ def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(tmp
 
 
 def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
-    ledger, found = small(tmp_path)
-    run = found.runs[0]
-    words = ["train", "study=small", f"runs={tmp_path}", "log.wandb=disabled"]
+    ledger, found = begun(read(SMALL), tmp_path)
+    run, words = found.runs[0], ["train", "study=small", f"runs={tmp_path}", "log.wandb=disabled"]
     assert main([*words, f"run={run.run}"]) == 0
     assert ledger.result(run.run)["circumstances"]["from_step"] == run.trunk.step
     for more, what in ((["run=abc"], "the study has no such run"), ([f"run={run.run}", "seed=7"], "the plan sets")):
@@ -55,37 +69,13 @@ def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
         assert what in capsys.readouterr().err
 
 
-# Runs that cannot be trained
-
-
-def planned(folder: Path, **changes: object) -> tuple[Ledger, Plan]:
-    found = plan(read(str(write(folder, **changes))), [f"runs={folder / 'runs'}"])
-    ledger = found.ledger()
-    enter(ledger, found)
-    return ledger, found
-
-
-def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scheduler, "WAIT", 0.05)
-    ledger, found = planned(tmp_path)
-    refused = found.runs[0].run
-    spec = ledger.folder(refused) / "spec.json"
-    altered = {**json.loads(spec.read_text()), "spec": {"of": "another run"}}
-    del altered["sha256"]
-    spec.write_bytes(seal(altered))
-    missing = work(ledger, found)
-    assert missing.code == 1
-    assert f"run {refused} was entered with another spec" in str(missing)
-    assert "tried 3 times" in str(missing)
-    err = capsys.readouterr().err
-    assert (err.count("it is tried again"), err.count("given up")) == (2, 1)
-    assert "Traceback" not in err
-    assert lacking(ledger.root) == [refused]
+def few(folder: Path, **changes: object) -> tuple[Ledger, Plan]:
+    return begun(read(str(write(folder, **changes))), folder / "runs")
 
 
 def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scheduler, "WAIT", 0.05)
-    ledger, found = planned(tmp_path, grid={"seed": list(range(12))})
+    ledger, found = few(tmp_path, grid={"seed": list(range(12))})
     tries = []
 
     def fails(experiment, *_):
@@ -99,7 +89,7 @@ def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, monkeypatch,
 
 
 def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, caplog):
-    ledger, found = planned(tmp_path)
+    ledger, found = few(tmp_path)
     for name, content in (("other", b'{"torn'), ("strange", seal({"runs": 5}))):
         ledger.study_folder(name).mkdir()
         (ledger.study_folder(name) / "plan.json").write_bytes(content)
@@ -112,7 +102,7 @@ def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, ca
 def test_a_plan_that_grows_takes_its_trunk_further(tmp_path, monkeypatch):
     """As an adaptive study does, which decides for a longer branch of a trunk once the shorter one is done."""
     settings = {**SET, "schedule": {"kind": "WSD", "warmup": 2, "decay": 0.25}}
-    ledger, whole = planned(tmp_path, set=settings, grid={"trainer.max_steps": [8, 24]})
+    ledger, whole = few(tmp_path, set=settings, grid={"trainer.max_steps": [8, 24]})
     short, _ = sorted(whole.runs, key=lambda run: run.flops)
     first, (trunk,) = replace(whole, runs=(short,)), whole.trunks
 
@@ -125,3 +115,194 @@ def test_a_plan_that_grows_takes_its_trunk_further(tmp_path, monkeypatch):
     runs.work()
     assert lacking(ledger.root) == [trunk]
     assert len(ledger.attempts(trunk)) == 2
+
+
+INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
+DOCUMENT = {"law": "chinchilla", "formula": "L = E", "estimates": {"E": 2.0}, "row": {"N": 1e6, "D": 1e7}}
+DOCUMENT |= {"predicted": 2.5, "level": 0.95, "interval_mean": INTERVAL, "interval_run": INTERVAL, "version": "1"}
+DOCUMENT |= {"points": {"source": "points.csv", "fitted": 9, "sha256": "0" * 64}}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """A ledger of three runs that have not begun."""
+    ledger = Ledger.create(tmp_path / "runs")
+    for seed in range(3):
+        ledger.add({"model": {"kind": "Chain"}, "seed": seed})
+    return ledger
+
+
+def finish(ledger, run, loss, outcome="finished"):
+    with ledger.claim(run) as attempt:
+        attempt.finish(outcome, {"loss": loss, "step": 1, "tokens": 8, "circumstances": {}})
+
+
+def test_a_prediction_is_scored_when_its_run_has_ended_and_refused_once_it_has_begun(ledger):
+    runs = ledger.runs()
+    for run in runs:
+        assert register(ledger, run, DOCUMENT)[1]
+        assert not register(ledger, run, DOCUMENT)[1]  # the same prediction made twice is one
+    assert [entry["standing"] for entry in registered(ledger)] == ["waiting"] * 3
+    finish(ledger, runs[0], 2.55)
+    finish(ledger, runs[1], 2.8)
+    finish(ledger, runs[2], None, "diverged")
+    by_run = {entry["run"]: entry for entry in registered(ledger)}
+    assert [by_run[run]["standing"] for run in runs] == ["scored", "scored", "no loss"]
+    assert [by_run[run]["covered"] for run in runs] == [True, False, None]
+    assert by_run[runs[1]]["relative_error"] == pytest.approx(2.5 / 2.8 - 1)
+    record = calibration(registered(ledger))
+    assert record["levels"] == [{"level": 0.95, "scored": 2, "inside": 1, "covered": 0.5}]
+    assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)
+    with pytest.raises(ScalingError, match="is done, so its loss is known"):
+        register(ledger, runs[0], {**DOCUMENT, "predicted": 2.55})
+    begun = ledger.add({"model": {"kind": "Chain"}, "seed": 9})
+    with ledger.claim(begun) as attempt:
+        with pytest.raises(ScalingError, match="has begun"):
+            register(ledger, begun, DOCUMENT)
+        attempt.end("stopped", "enough")
+    assert len(registered(ledger)) == 3
+
+
+def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as_none(ledger):
+    runs = ledger.runs()
+    path, _ = register(ledger, runs[0], DOCUMENT)
+    kept, _ = register(ledger, runs[1], DOCUMENT)
+    path.write_bytes(seal({**(documents.read(path) or {}), "predicted": 2.55}))
+    shutil.copy(kept, other := kept.with_name(f"{runs[2]}-{kept.name.partition('-')[2]}"))  # of another run
+    with pytest.raises(ScalingError, match="is altered; delete the file and predict again"):
+        register(ledger, runs[0], {**DOCUMENT})
+    finish(ledger, runs[0], 2.55)
+    standings = {f"{entry['prediction']}.json": entry["standing"] for entry in registered(ledger)}
+    assert standings == {path.name: "altered", kept.name: "waiting", other.name: "altered"}
+    record = calibration(registered(ledger))
+    assert (record["predictions"], record["scored"], record["altered"]) == (1, 0, [path.name, other.name])
+    # One that was added by hand later counts as late.
+    finish(ledger, runs[1], 2.5)
+    log = ledger.folder(runs[1]) / "log.jsonl"
+    log.write_bytes(b"".join(stamp({**entry, "time": "2001-01-01T00:00:00+00:00"}) for entry in entries(log)))
+    assert {entry["standing"] for entry in registered(Ledger.open(ledger.root))} == {"altered", "late"}
+
+
+NARROW, WIDE = {"width": 8, "heads": 1}, {"width": 16, "heads": 2}
+GRID = {"size": [NARROW], "train.tokens": ["2k", "4k"]}
+
+
+def question(**changes) -> Question:
+    return replace(read(SMALL), **{"grid": GRID, "held_out": {}, "laws": (), **changes})
+
+
+def test_a_study_is_extended_by_budgets_sizes_held_out_runs_and_grids(tmp_path):
+    longer = {**GRID, "train.tokens": ["2k", "4k", "8k"]}
+    larger = {**longer, "size": [NARROW, WIDE]}
+    held_out = {"held_out": {"size": [WIDE], "train.tokens": ["16k"]}}
+    several = [larger, {"kind": "TokensPerParameter", "multiples": [20], "axes": {"size": [WIDE]}}]
+    ledger, _ = begun(question(), tmp_path)
+    first = (tmp_path / "studies" / "small" / "plan.json").read_bytes()
+    for grid, more, count in ((longer, {}, 1), (larger, {}, 3), (larger, held_out, 1), (several, held_out, 1)):
+        before = set(ledger.runs_of("small"))
+        ledger, _ = begun(question(grid=grid, **more), tmp_path)
+        assert set(ledger.runs_of("small")) > before
+        assert len(ledger.runs_of("small")) == len(before) + count
+    assert {one.run for one in entered(Ledger.open(tmp_path), "small").runs} == set(ledger.runs_of("small"))
+    assert (tmp_path / "studies" / "small" / "plan.json").read_bytes() == first
+    with pytest.raises(ScalingError, match=r"1 run is gone \(width=16 heads=2 tokens="):
+        begun(question(grid=larger, **held_out), tmp_path)  # an earlier file
+
+
+def test_another_question_under_the_same_name_is_refused(tmp_path):
+    ledger, _ = begun(question(), tmp_path)
+    before = ledger.plan_file("small").read_bytes(), ledger.runs()
+    for changes, line in (
+        ({"set": {**question().set, "data.symbols": 32}}, r"2 runs are new .*2 runs are gone .*data.symbols"),
+        ({"grid": {**GRID, "train.tokens": ["2k"]}}, r"1 run is gone \(width=8 heads=1 tokens=4k\)"),
+        ({"laws": ("kaplan_d",), "grid": {**GRID, "train.tokens": ["2k", "4k", "8k"]}}, r"laws was"),
+    ):
+        with pytest.raises(ScalingError, match=line) as refusal:
+            begun(question(**changes), tmp_path)
+        assert "another name" in str(refusal.value)
+    assert (ledger.plan_file("small").read_bytes(), ledger.runs()) == before
+
+
+def test_only_new_runs_are_trained_from_shared_trunks_and_land_where_whole_runs_land(tmp_path):
+    for budgets in (["2k", "4k"], ["1k", "2k", "4k"], ["1k", "2k", "4k", "6k"]):
+        ledger, _ = begun(question(grid={**GRID, "train.tokens": budgets}), tmp_path / "runs")
+        work(ledger, entered(ledger, "small"))
+    by_budget = {one.name.partition("tokens=")[2]: one for one in entered(ledger, "small").runs}
+    assert all(len(ledger.attempts(one.run)) == 1 for one in by_budget.values())
+    results = {budget: ledger.result(one.run) for budget, one in by_budget.items()}
+    short, middle, long, longest = (results[name]["circumstances"]["from_step"] for name in ("1k", "2k", "4k", "6k"))
+    # A budget below the steps that the trunk kept is trained whole; a longer one takes the trunk further.
+    assert short == 0 < middle < long < longest
+    whole = train_run(by_budget["4k"].experiment, Ledger.create(tmp_path / "alone"))
+    assert whole["circumstances"]["from_step"] == 0
+    assert whole["loss"] == results["4k"]["loss"]
+
+
+TASKS = Path(__file__).parent / "tasks.yaml"
+
+
+def scored_rows():
+    """Rows of points.csv of a study whose scores of one task follow a two-step law, the last one held out."""
+    rng = np.random.default_rng(0)
+    C = np.geomspace(1e17, 1e21, 16)
+    loss = named("power_law_floor_c").predict(np.array([1.8, 4e4, 0.25]), {"C": C})
+    loss = loss * np.exp(0.004 * rng.standard_normal(16))
+    chance = named("task_sigmoid").predict(np.array(list(SCORE.values())), {"loss": loss})
+    scores = rng.binomial(2000, chance) / 2000
+    unmeasured = dict.fromkeys(("other_score", "other_examples", "other_chance"))
+    rows = []
+    for place in range(16):
+        run = {"run": f"{place:016x}", "name": f"run {place}", "status": "finished", "held_out": int(place == 15)}
+        mine = (float(scores[place]), 2000, 0.25) if place != 3 else (None, None, None)
+        columns = dict(zip(("mine_score", "mine_examples", "mine_chance"), mine, strict=True))
+        rows.append({**run, "loss": float(loss[place]), "C": float(C[place]), **columns, **unmeasured})
+    return rows
+
+
+def test_what_guessing_scores_is_known_of_some_metrics():
+    for metric, metrics, labels, chance, examples in (
+        ("Accuracy", {"accuracy": 0.5}, 4, 0.25, 80),
+        ({"kind": "MCC"}, {"mcc": 0.5, "accuracy": 0.7}, 2, 0.0, None),
+        ("ExactMatch", {"exact_match": 0.5, "f1": 0.6}, None, None, None),  # of a few answers, or of all words
+    ):
+        result = {"score": 0.5, "metrics": metrics, "targets": 80}
+        assert score_columns(result, metric, labels) == {"_score": 0.5, "_examples": examples, "_chance": chance}
+
+
+def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
+    monkeypatch.setattr(found_in, "FIGURES", ())
+    tasks = {"tasks/mine.yaml": {}, "other": {}}
+    asked = Question("mine", "which score?", "decoder", {}, {"seed": [0]}, laws=("power_law_floor_c",), tasks=tasks)
+    findings = find(asked, scored_rows(), tmp_path)
+    measured, other = findings.tasks
+    document = measured.document
+    assert (measured.task, document["law"]) == ("mine", "power_law_floor_c,task_sigmoid")
+    assert (document["fixed"], document["n"]) == ({"task_b": 0.25}, 14)  # one has no score, one is held out
+    (point,) = document["held_out"]["points"]
+    assert point["covered"] is True
+    assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
+    page = str(sections.task(findings, measured))
+    for text in ("14 finetuned runs", "nside its 95% interval", "run 15", f"{point['accuracy']:.4f}"):
+        assert text in page, text
+    assert other.to_json() == {"task": "other", "law": None, "reason": "other was not measured"}
+    assert "other was not measured" in str(sections.task(findings, other))
+
+
+@pytest.mark.slow
+def test_a_study_with_tasks_finetunes_each_run_once_and_reports_the_scores(tmp_path, capsys):
+    command = ["study", str(TASKS), f"runs={tmp_path}", "--workers", "2"]
+    assert main(command) == 0
+    ledger, report = Ledger.open(tmp_path), tmp_path / "studies" / "tasks" / "report"
+    finetuned = entered(ledger, "tasks-tasks").runs
+    assert [one.held_out for one in finetuned if one.task and ledger.result(one.run)].count(False) == 9
+    assert set(pandas.read_csv(report / "points.csv")["rank_tags_chance"]) == {0.25}
+    (task,) = json.loads((report / "fit.json").read_text())["tasks"]
+    assert task["held_out"]["points"][0]["covered"] is True
+    # A finetuning that is lost is trained again by the same command, and ends where it ended.
+    result = ledger.result(finetuned[4].run)
+    shutil.rmtree(ledger.folder(finetuned[4].run))
+    assert main(command) == 0
+    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in capsys.readouterr().out
+    ledger = Ledger.open(tmp_path)
+    assert ledger.result(finetuned[4].run)["score"] == result["score"]
+    assert all(len(ledger.attempts(one.run)) == 1 for one in finetuned)  # nothing is trained twice

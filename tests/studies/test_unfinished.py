@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -44,13 +45,8 @@ def write(folder: Path, **changes: object) -> Path:
 
 
 def scaling(*words: object, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "scaling", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, **environment}}
+    return subprocess.Popen([sys.executable, "-m", "scaling", *map(str, words)], text=True, **pipes)
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str]:
@@ -85,26 +81,25 @@ def lacking(runs: Path) -> list[str]:
 
 # A piece of one's own; while its flag is there, it fails, and kills its process where something is written in the flag.
 FRAGILE = """
-import os
-import signal
+import os, signal
 from pathlib import Path
 
+from scaling.model.channels import Dense
 from torch import nn
 
 
-class Fragile(nn.Module):
+class Fragile(Dense):
     slot = "channel"
 
     def __init__(self, shape):
-        super().__init__()
-        self.weight = nn.Linear(shape.width, shape.width)
+        super().__init__(shape, activation=nn.ReLU)
 
-    def forward(self, hidden, context):
-        if not hidden.is_meta and Path({flag!r}).exists():
+    def forward(self, x, context):
+        if not x.is_meta and Path({flag!r}).exists():
             if Path({flag!r}).read_text():
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("the piece broke")
-        return self.weight(hidden)
+        return super().forward(x, context)
 """
 CHANNELS = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
 

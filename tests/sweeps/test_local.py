@@ -1,30 +1,36 @@
-"""Sweeps with no server, and by the real `wandb sweep` and `wandb agent`: the same runs, each once; one table, to the
-digit.
-"""
+"""Sweeps here, by W&B's own client, and pulled: the same runs, each once; whole, counted, never silent on a gap."""
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import scaling
 from scaling.cli import main
 from scaling.laws.points import load_points
 from scaling.ledger import Ledger
-from tests.sweeps.conftest import PATIENT, WORDS, until, write
-
-PARAMETERS = {
-    "optimizer.weight_decay": {"values": [0.0, 0.1]},
-    "seed": {"values": [1, 2]},
-    "size": {"values": [{"width": 8}]},
-}
+from scaling.ledger.document import entries
+from scaling.studies.plan import enter, plan
+from scaling.sweeps.pull import STEP
+from scaling.tables.study import question
+from scaling.tables.table import read as read_table
+from tests.serial import work
+from tests.sweeps.conftest import PATIENT, WORDS, tree, until, write
+from tests.training.conftest import Child
+from tests.wandb_server.server import Request, Run, Server
 
 
 def table(folder: Path) -> bytes:
@@ -39,17 +45,16 @@ def points(folder: Path) -> list[dict[str, str]]:
 def test_each_cell_of_a_grid_is_trained_once_and_is_a_row_of_the_points(tmp_path, monkeypatch):
     """The command is given twice in one folder. Swept keys are columns."""
     monkeypatch.chdir(tmp_path)
-    path = write(tmp_path / "small.yaml", parameters=PARAMETERS)
+    swept = {"optimizer.weight_decay": [0.0, 0.1], "seed": [1, 2], "size": [{"width": 8}]}
+    path = write(tmp_path / "small.yaml", parameters={key: {"values": values} for key, values in swept.items()})
     for _ in range(2):
         assert main(["sweep", str(path), "--local", "--workers", "2"]) == 0
     ledger, rows = Ledger.open("runs"), points(tmp_path)
     cells = {(row["optimizer.weight_decay"], row["seed"], row["size.width"]) for row in rows}
     assert cells == {*itertools.product(("0", "0.1"), "12", "8")}
     assert all(len(ledger.attempts(run)) == 1 for run in ledger.runs())
-    assert [row["status"] for row in rows] == ["finished"] * 4
-    assert {row["run"]: float(row["loss"]) for row in rows} == {
-        run: (ledger.result(run) or {})["loss"] for run in ledger.runs()
-    }
+    ended = {run: ("finished", (ledger.result(run) or {})["loss"]) for run in ledger.runs()}
+    assert {row["run"]: (row["status"], float(row["loss"])) for row in rows} == ended
     (ledger.folder(ledger.runs()[0]) / "result.json").unlink()
     assert main(["sweep", str(path), "--missing", "--workers", "1"]) == 0
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [2, 1, 1, 1]
@@ -67,40 +72,14 @@ def test_what_hyperband_stops_ends_as_pruned(tmp_path, monkeypatch):
     assert {row["name"]: row["status"] for row in points(tmp_path)} == {f"lr={rate}": end for rate, end in ends.items()}
     ledger = Ledger.open("runs")
     for result in map(ledger.result, ledger.runs()):
-        assert result is not None
         assert (result["step"] < 12) == (result["outcome"] == "pruned")
         assert result["loss"] > 0
 
-
-# The client's own commands, at our server
 
 CANARY = "canary-51c0b7e2"
 SCALING = str(Path(sys.executable).with_name("scaling"))
 # The client's own agent, which looks at its run every five seconds, made to look more often.
 AGENT = "import wandb.wandb_agent as a; a.Agent.POLL_INTERVAL = 0.2\nfrom wandb.cli.cli import cli; cli()"
-
-
-@pytest.fixture
-def start(server, tmp_path) -> Callable[..., subprocess.Popen[str]]:
-    """Start a command at our server, with secrets in its environment."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
-    secrets = {"SECRET_TOKEN": CANARY, "HOSTNAME": CANARY}
-    environment = {**kept, **server.environment(), **PATIENT, **secrets, "HOME": str(tmp_path)}
-    how: Any = {"cwd": tmp_path, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    return lambda *words: subprocess.Popen(words, **how, text=True, start_new_session=True)
-
-
-@pytest.fixture
-def go(start) -> Callable[..., str]:
-    """Give a command that ends well; what it printed."""
-
-    def run(*words: str) -> str:
-        process = start(*words)
-        out, _ = process.communicate(timeout=1200)
-        assert process.returncode == 0
-        return out
-
-    return run
 
 
 def small(folder: Path, steps: int, **parameters: Any) -> Path:
@@ -110,8 +89,21 @@ def small(folder: Path, steps: int, **parameters: Any) -> Path:
     return write(folder / "small.yaml", command=command, parameters=parameters)
 
 
+@pytest.fixture
+def start(server, tmp_path) -> Callable[..., subprocess.Popen[bytes]]:
+    """Start a command at our server, with secrets in its environment."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
+    secrets = {"SECRET_TOKEN": CANARY, "HOSTNAME": CANARY}
+    environment = {**kept, **server.environment(), **PATIENT, **secrets, "HOME": str(tmp_path)}
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    return lambda *words: subprocess.Popen(words, cwd=tmp_path, env=environment, **quiet)
+
+
 @pytest.mark.slow
-def test_from_the_clients_sweep_to_our_table(server, go, tmp_path):
+def test_from_the_clients_sweep_to_our_table(server, start, tmp_path):
+    def go(*words: str) -> None:
+        assert start(*words).wait(1200) == 0
+
     small(tmp_path, 12, **{"optimizer.lr": {"values": [0.01, 0.02]}})
     go(sys.executable, "-m", "wandb", "sweep", "small.yaml", "-p", "proj")
     go(sys.executable, "-c", AGENT, "agent", "me/proj/s0000000")
@@ -150,3 +142,208 @@ def test_the_clients_agent_is_told_to_stop(server, start, tmp_path):
     process.wait(1200)
     ledger = Ledger.open(tmp_path / "runs")
     assert [(ledger.result(run) or {}).get("outcome") for run in ledger.runs()] == ["pruned"]
+
+
+POINT = {"N": 1000, "D": 2000, "C": 1.2e7, "N_total": 1500, "S": 20, "B": 100, "lr": 0.01, "seed": 1}
+
+
+def add(server: Server, number: int, steps: int = 20, run: int | None = None, **changes: Any) -> Run:
+    """A finished run of ours, logged as the mirror does: a row a step, and one more for every fifth's evaluation."""
+    one = Run("proj", f"w{number:07d}", state="finished")
+    output = {"run": f"{number if run is None else run:016x}", "attempt": 1, "point": POINT | {"seed": number}}
+    one.config = {key: {"value": value} for key, value in output.items()}
+    for step in range(1, steps + 1):
+        held_out = [{"evaluate/loss": 3.1 - 1e-3 * step + 1e-5 * number}] if step % 5 == 0 else []
+        for values in ({"train/loss": 3.0 - 1e-3 * step}, *held_out):
+            row = len(one.rows)
+            one.rows[row] = {"_step": row, "_timestamp": 1.0, STEP: step, "tokens": 100 * step, **values}
+    loss, last = 3.1 - 1e-3 * steps + 1e-5 * number, len(one.rows) - 1
+    one.summary = {"outcome": "finished", "loss": loss, "step": steps, "evaluate/loss": loss, "_step": last}
+    server.world.runs[one.name] = replace(one, **changes)
+    return server.world.runs[one.name]
+
+
+def pulled() -> list[dict[str, str]]:
+    return points(Path("pulled"))
+
+
+def pull(*words: str) -> int:
+    return main(["pull", "me/proj", "--to", "pulled", *words])
+
+
+def fetched() -> set[str]:
+    """The runs that the copy has whole."""
+    logs = Path("pulled").glob("store/*/log.jsonl")
+    return {start["wandb"].rpartition("/")[2] for log in logs for start in entries(log) if start["kind"] == "start"}
+
+
+def is_history(request: Request) -> bool:
+    return "query RunParquetHistory" in request.query
+
+
+def scanned(server: Server) -> list[str]:
+    """The runs of which a page of the history was asked for."""
+    return [json.loads(one.body)["variables"]["runName"] for one in list(server.requests) if is_history(one)]
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    (line,) = [line for line in output.splitlines() if line.startswith("scaling: ")]
+    return line
+
+
+def test_a_project_comes_whole_and_once_and_what_is_missing_is_said_and_fetched_later(client, capsys):
+    for number in range(3):
+        add(client, number, steps=1500)
+    assert pull() == 0
+    assert [float(row["loss"]) for row in pulled()] == [run.summary["loss"] for run in client.world.runs.values()]
+    history = Ledger.open("pulled").history(f"{1:016x}")
+    assert [entry["step"] for entry in history if entry["kind"] == "train"] == list(range(1, 1501))
+    output = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
+    assert output == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
+    pages = len(scanned(client))
+    assert pull() == 0
+    assert len(scanned(client)) == pages, "what is whole is not asked for again"
+    run = add(client, 3)
+    row, run.lines = run.rows.pop(7), 24
+    for _ in range(2):  # it is said again
+        assert pull() == 1
+        assert "not complete: me/proj/w0000003: 23 of 24 rows" in capsys.readouterr().out
+    assert len(pulled()) == 4
+    run.rows[7] = row
+    assert pull() == 0
+    assert len(scanned(client)) == pages + 3
+    assert len(Ledger.open("pulled").attempts(f"{3:016x}")) == 1
+
+
+def test_a_busy_server_is_waited_for_and_a_broken_one_ends_in_one_line_and_loses_nothing(client, capsys):
+    for number in range(6):
+        add(client, number)
+    client.fail("status", status=429, headers={"Retry-After": "1"}, matches=is_history)
+    client.fail("status", status=500, matches=lambda request: "query Runs" in request.query)
+    client.fail("cut", matches=is_history)
+    client.fail("status", times=10**6, status=500, matches=lambda one: is_history(one) and b'"w0000004"' in one.body)
+    begun = time.monotonic()
+    assert pull() == 1
+    assert time.monotonic() - begun >= 1
+    assert "the same command goes on" in one_line(capsys)
+    before = fetched()
+    assert before
+    client.faults.clear()
+    client.requests.clear()
+    assert pull() == 0
+    assert len(pulled()) == 6
+    assert {*scanned(client)} == {f"w{number:07d}" for number in range(6)} - before
+
+
+def test_a_pull_that_is_killed_goes_on(client):
+    for number in range(12):
+        add(client, number)
+    client.fail("hang", seconds=60, times=4, matches=lambda one: is_history(one) and len(scanned(client)) > 8)
+    process = Child(["me/proj", "--to", "pulled"], None, (), "pull")
+    until(lambda: len(fetched()) >= 4)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    before = fetched()
+    assert 4 <= len(before) < 12
+    client.faults.clear()
+    client.requests.clear()
+    assert pull() == 0
+    assert len(pulled()) == 12
+    assert {*scanned(client)} == {f"w{number:07d}" for number in range(12)} - before
+
+
+def test_a_fit_of_a_project_is_that_of_its_points_and_a_source_that_is_none_is_one_line(client, capsys):
+    for number in range(6):
+        run = add(client, number)
+        run.config["point"]["value"] |= {"D": 1000 * 2**number}
+        run.summary["loss"] = 2.0 + 30.0 * (1000 * 2**number) ** -0.5
+    assert pull() == 0
+    capsys.readouterr()
+    law, documents = ("--law", "power_law_floor_d", "--intervals", "none", "--json"), []
+    for source in ("pulled/points.csv", "wandb:me/proj", "wandb:https://wandb.ai/me/proj/workspace?nw=me"):
+        assert main(["fit", source, *law]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0]["estimates"]["E"] == pytest.approx(2.0)
+    assert [document["estimates"] for document in documents] == [documents[0]["estimates"]] * 3
+    assert Path("runs/pulled/me-proj/points.csv").read_bytes() == Path("pulled/points.csv").read_bytes()
+    for source, output in {"me/nowhere": "project", "me/proj/nosweep": "sweep", "a/b/c/d": "ENTITY/PROJECT"}.items():
+        assert main(["pull", source]) == 2
+        assert output in one_line(capsys)
+
+
+def test_runs_of_others_and_running_ones_are_counted_and_attempts_of_one_run_become_one(client, capsys):
+    killed, later = add(client, 0, run=7, state="crashed", summary={"_step": 11}), add(client, 1, run=7)
+    killed.rows = {row: values for row, values in killed.rows.items() if row <= 11}
+    later.rows = {row: values for row, values in later.rows.items() if row >= 6}
+    add(client, 2, run=7, summary={**later.summary, "loss": 9.5})
+    add(client, 3, config={"learning_rate": {"value": 1}})
+    add(client, 4, state="running", summary={"loss": 4.0})
+    assert pull() == 0
+    output = capsys.readouterr().out
+    another = "another result: loss is 3.08001 in me/proj/w0000001 and 9.5 in me/proj/w0000002"
+    assert all(line in output for line in ("1 not ours", "1 still running", another))
+    assert {row["run"]: row["status"] for row in pulled()} == {
+        f"{7:016x}": "finished",
+        f"{4:016x}": "missing",
+    }
+    assert [float(row["loss"]) for row in pulled() if row["loss"]] == [later.summary["loss"]]
+    ledger = Ledger.open("pulled")
+    ends = [one.end["outcome"] for one in ledger.attempts(f"{7:016x}") if one.end]
+    assert ends == ["stopped", "finished", "finished"]
+    steps = [entry["step"] for entry in ledger.history(f"{7:016x}") if entry["kind"] == "train"]
+    assert steps == list(range(1, 21))
+    client.world.runs["w0000004"].state = "finished"
+    client.world.runs["w0000004"].summary = {"outcome": "diverged", "step": 9}
+    assert pull() == 0
+    assert {row["status"] for row in pulled()} == {"diverged", "finished"}
+
+
+def test_a_table_of_what_was_pulled_is_the_ledgers(client, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    base, *settings = (word for word in WORDS if word != "data=synthetic")
+    rows = {"SwiGLU": {}, "GeLU": {"model.block.channel": {"kind": "Dense", "activation": "GeLU"}}}
+    document = {"base": base, "data.kind": "Synthetic", "rows": rows, "table": {"baseline": "SwiGLU"}}
+    document |= {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in settings)}
+    Path("rows.yaml").write_text(json.dumps(document))
+    found = plan(question(read_table("rows.yaml")))
+    enter(found.ledger(), found)
+    work(found.ledger(), found)
+    assert {run.summary["outcome"] for run in client.world.runs.values()} == {"finished"}
+    assert main(["pull", "me/scaling", "--table", "rows.yaml", "--to", "pulled"]) == 0
+    first, *others = (scaling.table("rows.yaml", source=source) for source in ("runs", "pulled", "wandb:me/scaling"))
+    assert first.document["rows"]
+    assert [other.to_json() for other in others] == [first.to_json()] * 2
+    for run in Ledger.open("runs").runs():
+        one, two = (
+            [entry for entry in Ledger.open(folder).history(run) if entry["kind"] == "evaluate"]
+            for folder in ("runs", "pulled")
+        )
+        assert two == [{key: value for key, value in entry.items() if value is not None} for entry in one]
+        assert main(["show", run, "runs=pulled"]) == 0
+
+
+def test_the_server_has_the_file_as_it_stands(client, capsys):
+    path = str(write(Path("small.yaml")))
+    assert main(["sweep", path, "--count", "3"]) == 0
+    assert "registered as me/scaling/s0000000" in capsys.readouterr().out
+    assert client.world.sweeps["s0000000"].config == tree(run_cap=3)
+
+
+def test_a_refusal_is_one_line_and_nothing_is_registered(client, capsys, monkeypatch):
+    client.fail("status", status=403, times=100, matches=lambda request: "UpsertSweep" in request.query)
+    path, wrong = str(write(Path("small.yaml"))), "0" * 40
+    for key, words, what in (
+        (client.key, [], "may the key write to me/"),
+        (wrong, [], "check the key"),
+        (None, [], "no W&B key: nothing was sent"),
+        (client.key, ["seed=1"], "seed=1: a registered sweep's agents read the file alone"),
+        (client.key, ["--workers", "2"], "add --local"),
+    ):
+        client.requests.clear()
+        monkeypatch.delenv("WANDB_API_KEY") if key is None else monkeypatch.setenv("WANDB_API_KEY", key)
+        assert main(["sweep", path, *words]) == 2
+        assert what in one_line(capsys)
+        assert not client.requests or (not words and key)
+    assert not client.world.sweeps

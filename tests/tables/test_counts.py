@@ -1,21 +1,32 @@
-"""What every row of the shipped tables weighs and computes: as the papers print it, by formulas, by golden files."""
+"""Rows of the shipped tables: what they weigh and compute; all parts learn; rows, padding and future stay apart."""
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from math import ceil, log
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from scaling.base.batch import IGNORE, Batch
 from scaling.config.compose import document, find, names
 from scaling.model.cost import cost
 from scaling.model.tuned import blank
+from scaling.model.two_towers import EncoderDecoder
 from scaling.tables.count import Counts, counts, dependence
-from scaling.tables.table import read
+from scaling.tables.table import Table, read
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.parametrization import initialise
+from scaling.training.precision import Weights
 
 TESTS = Path(__file__).parents[1]
 
@@ -75,9 +86,6 @@ def test_golden(name, request):
     assert json.loads(path.read_text()) == found
 
 
-# Raffel et al. 2019, Table 2
-
-
 def test_the_architectures_of_raffel_have_the_stated_multiples_of_p_and_m():
     """The parameters of a stack as large as BERT-base, and the FLOPs of a language model of so many layers."""
     stated, stack, table = {"P": 1, "2P": 2, "M": 1, "M/2": 1 / 2}, ("mixer", "channel"), read("raffel2019_table2")
@@ -101,46 +109,131 @@ def test_the_architectures_of_raffel_have_the_stated_multiples_of_p_and_m():
     assert all(".cross." in name for name in own)
 
 
-# Vaswani et al. 2017, Table 1
-
 KERNEL, WINDOW = 3, 64
-# Multiply-accumulates of n tokens of width d in one layer. The paper leaves attention's four projections out; an LSTM
-# has eight products for its gates and one behind them; restricted attention reads blocks of r queries by 2 r − 1 keys.
-FORMULAS: dict[str, Callable[[int, int], int]] = {
-    "Self-Attention": lambda n, d: 2 * n * n * d + 4 * n * d * d,
-    "Recurrent": lambda n, d: (8 + 1) * n * d * d,
-    "Convolutional": lambda n, d: KERNEL * n * d * d,
-    "Convolutional (dilated)": lambda n, d: 2 * n * d * d // 2 + KERNEL * n * d * d // 4,  # at half of the width
-    "Self-Attention (restricted)": lambda n, d: 2 * (2 * WINDOW - 1) * n * d + 4 * n * d * d,
-}
-# Products in a row, and layers until the last token has heard of the first: m layers whose taps are 1, k, k², … apart
-# reach k^m tokens.
-STEPS: dict[str, Callable[[int], int]] = {
-    "Self-Attention": lambda n: 4,
-    "Recurrent": lambda n: n + 1,
-    "Convolutional": lambda n: 1,
-    "Convolutional (dilated)": lambda n: 3,
-    "Self-Attention (restricted)": lambda n: 4,
-}
-LAYERS: dict[str, Callable[[int, int], int]] = {
-    "Self-Attention": lambda n, r: 1,
-    "Recurrent": lambda n, r: 1,
-    "Convolutional": lambda n, r: ceil((n - 1) / (KERNEL - 1)),
-    "Convolutional (dilated)": lambda n, r: ceil(log(n, KERNEL)),
-    "Self-Attention (restricted)": lambda n, r: ceil((n - 1) / (r - 1)),
+# Of n tokens of width d and a window of r in one layer: multiply-accumulates; products in a row; and layers until the
+# last token has heard of the first: m layers whose taps are 1, k, k², … apart reach k^m tokens. The paper leaves
+# attention's four projections out; an LSTM has eight products for its gates and one behind them; restricted attention
+# reads blocks of r queries by 2 r − 1 keys; the dilated layers are at half of the width.
+FORMULAS: dict[str, tuple[Callable[[int, int], int], Callable[[int], int], Callable[[int, int], int]]] = {
+    "Self-Attention": (lambda n, d: 2 * n * n * d + 4 * n * d * d, lambda n: 4, lambda n, r: 1),
+    "Recurrent": (lambda n, d: (8 + 1) * n * d * d, lambda n: n + 1, lambda n, r: 1),
+    "Convolutional": (lambda n, d: KERNEL * n * d * d, lambda n: 1, lambda n, r: ceil((n - 1) / (KERNEL - 1))),
+    "Convolutional (dilated)": (
+        lambda n, d: 2 * n * d * d // 2 + KERNEL * n * d * d // 4,
+        lambda n: 3,
+        lambda n, r: ceil(log(n, KERNEL)),
+    ),
+    "Self-Attention (restricted)": (
+        lambda n, d: 2 * (2 * WINDOW - 1) * n * d + 4 * n * d * d,
+        lambda n: 4,
+        lambda n, r: ceil((n - 1) / (r - 1)),
+    ),
 }
 
 
 @pytest.mark.parametrize("row", FORMULAS)
 def test_layers_take_the_operations_steps_and_paths_of_their_formulas(row):
-    table = read("layer_types")
+    table, (products, steps, layers) = read("layer_types"), FORMULAS[row]
     found = cost(table.load(row, ["size.length=128", "size.width=32", "size.layers=2"]))
     # Two operations a multiply-accumulate, in two layers.
-    assert found.flops_forward_by_slot["mixer"] == 2 * 2 * FORMULAS[row](128, 32)
+    assert found.flops_forward_by_slot["mixer"] == 2 * 2 * products(128, 32)
     for length, window in ((16, 4), (300, 64)) if "Self" in row else ((16, 4),):  # beyond 256 keys another kernel
-        layers = 7 if "dilated" in row else 2  # each further apart than the one before
-        words = [f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 8, length: {length}}}"]
+        depth = 7 if "dilated" in row else 2  # each further apart than the one before
+        words = [f"size={{width: 16, layers: {depth}, heads: 2, vocabulary: 8, length: {length}}}"]
         words += [f"model.pattern.size={window}"] if "restricted" in row else []
-        steps = STEPS[row](length)
-        measured = dependence(table.load(row, words))
-        assert measured == {"sequential": steps, "path": steps * LAYERS[row](length, window)}
+        expected = {"sequential": steps(length), "path": steps(length) * layers(length, window)}
+        assert dependence(table.load(row, words)) == expected
+
+
+# Layers, heads and widths that every row's multiples divide.
+SMALL = "size={width: 32, layers: 4, heads: 4, head_width: 8, hidden: 64, vocabulary: 256, length: 24}"
+BUDGET = ("train.batch=4", "trainer.max_steps=4", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}")
+TEXT = ("data={kind: Synthetic, symbols: 200, validation: 1024}",)
+PAIRS = ("data=synthetic_pairs", "data.pairs=100", "data.validation=10", "data.longest=20", "size.vocabulary=null")
+# Six layers, so that each row of Narang has all its parts, in numbers of their own; 251 symbols, so that the last
+# sentinel is the last of 256 tokens, which is all that the last cluster of an adaptive softmax holds.
+NARANG = (
+    "size={width: 24, layers: 6, heads: 6, head_width: 4, hidden: 48, vocabulary: 256, length: 40}",
+    *("data=synthetic", "data.symbols=251", "data.validation=1024"),
+)
+# What does not fit the small size.
+NARROW = {
+    "Product key memory": ("model.decoder.blocks.-2.channel={keys: 8, key_width: 8, nearest: 4}",),
+    "Transformer-DMCA": ("model.block.mixer.size=8",),
+    **dict.fromkeys(("seq2seq-attention", "GNMT", "ByteNet", "ConvS2S"), ("size.hidden=null",)),  # no such layer
+    "BigBird": ("model.block.mixer.block=4",),
+    "Longformer": ("model.block.mixer.window=5",),
+    "Block-local": ("model.block.mixer.size=8",),
+}
+TABLES_WITH_ROWS = [name for name in names("table") if document(find("table", name)).tree["base"] != "table/narang2021"]
+CASES = [
+    pytest.param(table, row.name, marks=() if place % 3 == 0 else pytest.mark.slow, id=f"{table.name}-{row.name}")
+    for table in map(read, TABLES_WITH_ROWS)
+    for place, row in enumerate(table.rows)
+]
+
+
+def trained(table: Table, row: str) -> tuple[Experiment, torch.nn.Module, set[str]]:
+    """A row after four steps, and the parameters that none of them has moved: branches of ReZero and Fixup are shut
+    until their gates have moved.
+    """
+    pairs = table.load(row)["objective.kind"] == "Sequence"
+    small = NARANG if table.name == "narang2021" else (SMALL, *(PAIRS if pairs else TEXT))
+    experiment = assemble(table.load(row, [*small, *BUDGET, *NARROW.get(row.split(",")[0], ())]))
+    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    weights = Weights(model, "32-true").parameters
+    start = {one.spec.name: one.tensor.detach().clone() for one in weights}
+    still, optimizers = set(start), experiment.optimizer.make(weights, experiment.rate)
+    for step in range(experiment.steps):
+        loss = model.loss(experiment.batches.batch(step)).total
+        loss.backward()
+        assert loss.isfinite()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        # A number that moves by its rate's whole length may be back at the end.
+        still -= {one.spec.name for one in weights if not torch.equal(one.tensor, start[one.spec.name])}
+    return experiment, model, still
+
+
+@pytest.mark.parametrize(("table", "row"), CASES)
+def test_every_part_of_a_row_learns_and_rows_padding_and_future_stay_apart(table: Table, row: str):
+    experiment, model, still = trained(table, row)
+    assert still == set()
+    if table.name == "narang2021":
+        assert isinstance(model, EncoderDecoder)
+        batch, precise = experiment.batches.batch(experiment.steps), copy.deepcopy(model).double()
+        check_order_and_causality(precise, batch)
+        for side in ("left", "right"):
+            check_padding(precise.eval(), batch, side)
+
+
+def check_order_and_causality(model: EncoderDecoder, batch: Batch) -> None:
+    """In training, where capacities drop positions: each row has its own."""
+    order = torch.tensor([2, 0, 3, 1])
+    other, states = batch.map(lambda tensor: tensor[order]), model(batch).hidden
+    torch.testing.assert_close(model(other).hidden, states[order], rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.losses(other), model.losses(batch)[order], rtol=0, atol=1e-10)
+    place, tokens = batch.tokens.shape[1] // 2, batch.tokens.clone()
+    tokens[:, place] = (tokens[:, place] + 1) % 251
+    difference = (states - model(replace(batch, tokens=tokens)).hidden).abs().amax((0, 2))
+    assert difference[:place].max() == 0
+    assert difference[place] > 0
+
+
+def check_padding(model: EncoderDecoder, plain: Any, side: str) -> None:
+    """In evaluation: in training a longer row has more seats at its experts."""
+
+    def pad(tensor: Tensor, width: int, fill: int) -> Tensor:
+        return F.pad(tensor, (width, 0) if side == "left" else (0, width), value=fill)
+
+    padded = Batch(
+        pad(plain.tokens, 3, 7),
+        pad(plain.targets, 3, IGNORE),
+        documents=pad(torch.ones_like(plain.tokens), 3, 0),
+        source=pad(plain.source, 4, 7),
+        source_documents=pad(torch.ones_like(plain.tokens[:, :1]).expand_as(plain.source), 4, 0),
+    )
+    kept = slice(3, None) if side == "left" else slice(plain.tokens.shape[1])
+    torch.testing.assert_close(model(padded).hidden[:, kept], model(plain).hidden, rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.loss(padded).tokens, model.loss(plain).tokens, rtol=0, atol=1e-10)

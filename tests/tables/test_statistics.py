@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
 import scaling
-from scaling.cli import main
+from scaling.base.errors import ScalingError
 from scaling.tables.decision import Scale, decide
 from scaling.tables.statistics import agreement, compare, holm
 from scaling.tables.table import read
@@ -52,15 +52,11 @@ def test_a_row_that_scatters_is_no_part_of_the_pool_and_is_judged_by_welch():
 def test_each_heading_has_a_baseline_and_a_scatter_of_its_own():
     scores = {"a": [0.5, 0.7], "b": [0.9, 1.1], "c": [0.1, 0.1001], "d": [0.2, 0.2001]}
     found = compare(scores, {"a": "a", "b": "a", "c": "c", "d": "c"}, higher_is_better=True)
+    alone = compare({row: scores[row] for row in "cd"}, dict.fromkeys("cd", "c"))
     assert list(found.differences) == ["b", "d"]
-    for rows in ("ab", "cd"):
-        alone = compare({row: scores[row] for row in rows}, dict.fromkeys(rows, rows[0]), higher_is_better=True)
-        assert found.pools[rows[0]] == alone.pools[rows[0]]
-        assert all(found.means[row] == alone.means[row] for row in rows)
-        assert found.differences[rows[1]]["p"] == alone.differences[rows[1]]["p"]
-    assert found.differences["d"]["adjusted"] == 2 * found.differences["d"]["p"]  # Holm's correction is over both
-    assert found.verdicts["d"] == "better"
-    assert compare({row: scores[row] for row in "cd"}, dict.fromkeys("cd", "c")).verdicts["d"] == "worse"
+    assert (found.pools["c"], found.means["d"]) == (alone.pools["c"], alone.means["d"])
+    assert found.differences["d"]["adjusted"] == 2 * alone.differences["d"]["p"]  # Holm's correction is over both
+    assert (found.verdicts["d"], alone.verdicts["d"]) == ("better", "worse")
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
@@ -82,15 +78,11 @@ def test_spearman_is_scipys_and_its_interval_narrows():
     def agreed(x, y):
         return agreement(dict(enumerate(map(float, x))), dict(enumerate(map(float, y))))
 
-    found, few = agreed(x, y), agreed(x[:8], y[:8])
     for ours, theirs in ((x, y), (x.round(), y.round())):  # with ties
         assert agreed(ours, theirs)["value"] == pytest.approx(cast(Any, stats.spearmanr(ours, theirs)).statistic)
-    assert found["low"] < found["value"] < found["high"]
-    assert found["high"] - found["low"] < few["high"] - few["low"]
+    found, few = agreed(x, y), agreed(x[:8], y[:8])
+    assert found["low"] < found["value"] < found["high"] < found["low"] + few["high"] - few["low"]
     assert agreed(x[:3], x[:3]) is None
-
-
-# Decision accuracy
 
 
 def scales(rows: int, noise: float, seeds: int, seed: int = 0) -> tuple[Scale, Scale]:
@@ -127,34 +119,24 @@ def test_the_seeds_state_what_noise_leaves():
     assert expected == pytest.approx(came, abs=0.02)
 
 
-def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
+def test_kept_points_decide_early_for_the_end_and_for_the_paper():
     names = [row.name for row in read("narang2021").rows[::6]]
-    words = [word for name in names for word in ("--row", name)]
-    assert main(["decide", "narang2021_cpu", "--from", str(KEPT), *words, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = scaling.decide("narang2021_cpu", source=KEPT, rows=names).to_json()
     made = {(each["small"], each["large"]): each for each in document["decisions"]}
     early, final, paper = "our loss at 0.125 of the steps", "our final loss", "the paper's final loss"
     assert set(made) == {(early, final), (early, paper), (final, paper), ("the paper's early loss", paper)}
-    found = made[early, final]
-    assert (found["rows"], found["pairs"]) == (9, 36)
-    with KEPT.open() as lines:
-        rows = list(csv.DictReader(lines))
-    means = [
-        [np.mean([float(run[column]) for run in rows if run["row"] == name]) for column in ("early", "loss")]
-        for name in names
-    ]
-    agree = [(a[0] < b[0]) == (a[1] < b[1]) for place, a in enumerate(means) for b in means[place + 1 :]]
-    assert found["accuracy"] == pytest.approx(np.mean(agree))
+    found, means = made[early, final], pandas.read_csv(KEPT).groupby("row")[["early", "loss"]].mean().loc[names]
+    agree = [(a[0] < b[0]) == (a[1] < b[1]) for a, b in combinations(means.to_numpy(), 2)]
+    assert (found["rows"], found["pairs"], found["accuracy"]) == (9, 36, pytest.approx(np.mean(agree)))
     same = scaling.decide("narang2021_cpu", source=KEPT, against=KEPT, rows=["GeLU", "GeGLU", "ReGLU"])
     assert {decision["accuracy"] for decision in same.decisions if decision["small"] == final} == {1.0}
 
 
-def test_the_sizes_of_a_study_decide_for_the_largest(capsys):
+def test_the_sizes_of_a_study_decide_for_the_largest():
     points = RESULTS / "architecture_exponents-text" / "points.csv"
     found = scaling.decide("narang2021", source=points)
     assert len(found.decisions) == 12
     assert {decision["large"] for decision in found.decisions} == {"width=96 D=2M"}
     assert found.data.loc[found.data["small"] == "width=72 D=2M", "accuracy"].tolist() == [1.0]
-    assert found.format("markdown").count("width=24") == 3
-    assert main(["decide", "narang2021", "--from", str(points), "--against", str(KEPT)]) == 2
-    assert "the runs of --from are of a study" in capsys.readouterr().err
+    with pytest.raises(ScalingError, match="the runs of --from are of a study"):
+        scaling.decide("narang2021", source=points, against=KEPT)

@@ -48,33 +48,27 @@ class Run:
         steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
         live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
         live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
-        return {
-            "id": f"run:{self.project}:{self.name}",
-            "name": self.name,
-            "displayName": self.given.get("displayName") or self.name,
-            "projectId": "1",
-            "project": project_of(self.project),
-            "sweepName": self.sweep,
-            "state": self.state,
-            "config": json.dumps(self.config),
-            "jobType": self.given.get("jobType"),
-            "readOnly": False,
-            "user": {"name": ENTITY, "username": ENTITY},
-            "tags": self.given.get("tags") or [],
-            "createdAt": "2026-01-01T00:00:00Z",
-            "heartbeatAt": "2026-01-01T00:00:00Z",
-            "summaryMetrics": json.dumps(self.summary),
-            "historyLineCount": lines,
-            "logLineCount": 0,
-            "eventsLineCount": 0,
-            "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-            "eventsTail": "[]",
-            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
-            "wandbConfig": "{}",
-            "stopped": self.stopped,
-            "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
-            "parquetHistory": {"parquetUrls": [], "liveData": live},
-        }
+        given = {key: self.given.get(key) for key in ("jobType", "tags")}
+        named = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
+        named |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
+        dates = dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
+        counted = {"historyLineCount": lines, "logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]"}
+        documents = {"config": json.dumps(self.config), "summaryMetrics": json.dumps(self.summary), "wandbConfig": "{}"}
+        return (
+            given
+            | named
+            | dates
+            | counted
+            | documents
+            | {
+                "state": self.state,
+                "stopped": self.stopped,
+                "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
+                "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+                "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
+                "parquetHistory": {"parquetUrls": [], "liveData": live},
+            }
+        )
 
 
 @dataclass
