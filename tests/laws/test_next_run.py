@@ -26,14 +26,13 @@ def grid() -> Candidates:
     return Candidates({"N": N, "D": D, "C": 6 * N * D}, trunks, 0.8 * 6 * N * D, 0.2 * 6 * N * D)
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.9])
-def test_the_half_width_after_a_run_is_that_of_the_design_with_it(correlation):
+def test_the_half_width_after_a_run_is_that_of_the_design_with_it():
     field, goal, taken = grid(), parse_goal("E ± 0.01"), list(range(0, 22, 2))
-    now, after = variances(goal, field, taken, Look((Belief(LAW, TRUTH),), NOISE, correlation))
+    now, after = variances(goal, field, taken, Look((Belief(LAW, TRUTH),), NOISE, 0.9))
     assert np.all(after <= now)
     for row in (1, 24):  # of a trunk of its own, and of one that has two runs
         rows = [*taken, row]
-        shared = SharedErrors(np.unique(field.trunks[rows], return_inverse=True)[1], correlation)
+        shared = SharedErrors(np.unique(field.trunks[rows], return_inverse=True)[1], 0.9)
         expected = expected_interval(LAW, TRUTH, field.at(rows), NOISE, goal.quantity(LAW), shared=shared)
         half = student(0.95, len(rows) - 5) * np.sqrt(after[row])
         assert half == pytest.approx(0.5 * (expected.high - expected.low), rel=1e-3)
@@ -92,8 +91,7 @@ def runs(seed: int = 0, noise: float = 0.002, **more: list[float]) -> Points:
 
 def cooled(excess: float, seed: int, decay=lambda steps: 0.2 * steps) -> Points:
     """The same under WSD; the shortest cool-down costs `excess` of the loss, others less as 1/steps."""
-    points = runs(seed)
-    steps = decay(points["D"] / 1e5)
+    points, steps = runs(seed), decay(runs()["D"] / 1e5)
     points = points.with_column("cooldown", steps, "steps")
     return points.with_column("loss", points["loss"] * (1 + excess * steps.min() / steps), "loss")
 
@@ -109,8 +107,7 @@ def test_the_next_run_narrows_the_interval_as_much_as_it_says_and_predictions_ar
         assert pytest.approx(times * 6 * 3e7 * 2e9) == row["C"] == pytest.approx(6 * row["N"] * row["D"])
         truth = 1.8 + 400 * row["N"] ** -0.34 + 400 * row["D"] ** -0.34
         assert row["interval_run"]["low"] < truth < row["interval_run"]["high"]
-    run, place = document["next_run"], document["predictions"][0]
-    widths = []
+    run, place, widths = document["next_run"], document["predictions"][0], []
     for points in (runs(noise=0.0), runs(noise=0.0, N=[run["N"]], D=[run["D"]])):
         # The same noise about both fits: the widths differ by what the run tells.
         noisy = points.with_column("loss", points["loss"] * np.exp(0.002 * (-1.0) ** np.arange(len(points))), "loss")
@@ -149,9 +146,8 @@ def ladder(best, noise=5e-4):
 
 
 def test_what_a_rung_loses_and_its_best_rate_are_those_of_the_simulation():
-    found = rungs(*ladder(lambda N: 2e-3))
+    found, left = rungs(*ladder(lambda N: 2e-3)), np.expm1(CURVATURE / 2 * np.log(2) ** 2)
     assert len(found) == 16
-    left = np.expm1(CURVATURE / 2 * np.log(2) ** 2)
     assert np.mean([rung["left"].covers(left) for rung in found]) > 0.8
     assert np.mean([rung["best"].covers(2e-3) for rung in found]) > 0.8
     assert all(rung["left"].low > 0 and rung["used"] == 1e-3 for rung in found)
@@ -160,7 +156,6 @@ def test_what_a_rung_loses_and_its_best_rate_are_those_of_the_simulation():
     # The batch is judged at the rate of the rung alone.
     more = {name: np.concatenate([column, column[used], column[used]]) for name, column in columns.items()}
     more["batch"] = np.repeat([16.0, 8.0, 32.0], [48, 16, 16])
-    more["loss"][64:] *= 1.01
     assert {rung["knob"] for rung in rungs(more, np.concatenate([used, np.zeros(32, bool)]))} == {"lr", "batch"}
 
 
@@ -172,12 +167,10 @@ def test_a_rate_that_falls_with_size_changes_the_exponent_of_size_and_the_best_p
     assert change["alpha"].high < 0
     assert change["beta"].covers(0.0)
     columns, used = ladder(lambda N: 1e-3 * (N / 1e6) ** -0.25, noise=2e-5)
-    table = [
-        {**dict(zip(columns, map(float, values), strict=True)), "name": f"{row}", "beside": "", "held_out": 0, "B": 64}
-        for row, values in enumerate(zip(*columns.values(), strict=True))
-    ]
-    for row in np.flatnonzero(~used):
-        table[row]["beside"] = f"{row // 3 * 3 + 1}"
+    table = [dict(zip(columns, map(float, values), strict=True)) for values in zip(*columns.values(), strict=True)]
+    for row, point in enumerate(table):
+        beside = "" if used[row] else f"{row // 3 * 3 + 1}"
+        point |= {"name": f"{row}", "beside": beside, "held_out": 0, "B": 64}
     points = best_points(tuned(law, table))
     assert {point["knob"] for point in points} == {"lr"}
     assert all(point["low"] < point["lr"] < point["high"] and point["B"] == 64 for point in points)

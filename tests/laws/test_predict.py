@@ -70,8 +70,7 @@ def test_new_runs_lie_inside_as_often_as_the_level_and_larger_ones_of_a_wrong_fo
         points = bent(bend=0.5, seed=seed)
         rest, larger = points.hold_out(points["N"] >= np.quantile(points["N"], 0.8))
         law = fit("chinchilla", rest, objective="log_squared", **FEW)
-        judged = judge(law, larger, 0.95, "t")
-        inside += judged.covered.tolist()
+        inside += judge(law, larger, 0.95, "t").covered.tolist()
     assert np.mean(inside) > 0.9
 
 

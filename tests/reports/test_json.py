@@ -84,28 +84,14 @@ evaluate: {points: 2, windows: 8}
 table: {title: x, measures: [sequential, path], published: x.csv}
 rows: {A: {}, B: {model.position: NoPosition}}
 """
-TASK = {
-    "kind": "Task",
-    "text": "{text}",
-    "labels": ["a", "b"],
-    "tokenizer": "Byte",
-    "files": {"train": "class.jsonl", "validation": "class.jsonl"},
-}
-HARNESS = """task: choose
-dataset_path: json
-dataset_kwargs: {data_files: {test: class.jsonl}}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{text}}"
-doc_to_choice: [a, b]
-doc_to_target: label
+TASK = """data: {{kind: Task, text: "{{text}}", labels: [a, b], tokenizer: Byte, answer: {}, metric: {},
+  files: {{train: class.jsonl, validation: class.jsonl}}}}
 """
-WRITE = """include: choose.yaml
-task: write
-output_type: generate_until
-doc_to_target: label
-doc_to_choice: null
-metric_list: [{metric: exact_match}]
+HARNESS = """{task: choose, dataset_path: json, dataset_kwargs: {data_files: {test: class.jsonl}}, test_split: test,
+  output_type: multiple_choice, doc_to_text: "{{text}}", doc_to_choice: [a, b], doc_to_target: label}
+"""
+WRITE = """{include: choose.yaml, task: write, output_type: generate_until, doc_to_target: label, doc_to_choice: null,
+  metric_list: [{metric: exact_match}]}
 """
 GROUP = "group: all\ntask: [choose, write]\naggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
 POINTS = str(ROOT / "examples" / "own_law" / "points.csv")
@@ -120,8 +106,8 @@ def write_files(folder: Path) -> None:
         "known.yaml": STUDY.replace("schedule.warmup: 0", "schedule: {kind: WSD, warmup: 0}") + SUPPOSED,
         "table.yaml": TABLE,
         "x.csv": "row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n",
-        "class.yaml": json.dumps({"data": {**TASK, "answer": "class", "metric": "Accuracy"}}),
-        "words.yaml": json.dumps({"data": {**TASK, "answer": "text", "metric": "ExactMatch"}}),
+        "class.yaml": TASK.format("class", "Accuracy"),
+        "words.yaml": TASK.format("text", "ExactMatch"),
         "class.jsonl": "".join(f'{{"text": "{word}", "label": "{word}"}}\n' for word in "abab"),
         "choose.yaml": HARNESS,
         "write.yaml": WRITE,
@@ -178,8 +164,8 @@ def documents(tmp_path_factory):
         run("data show", "synthetic", "--windows", "1")
         run("data list")
         one = run("train", "decoder", *SHORT)["run"]
-        domains = "{a: synthetic, b: {kind: Synthetic, seed: 5}}"
-        run("train", "decoder", *SHORT, f"data={{kind: Mixture, domains: {domains}, shares: {{a: 1, b: 1}}}}")
+        domains = "domains: {a: synthetic, b: {kind: Synthetic, seed: 5}}, shares: {a: 1, b: 1}"
+        run("train", "decoder", *SHORT, f"data={{kind: Mixture, {domains}}}")
         text = [f"data={TEXT[0]}", *TEXT[1:]]
         pretrained = run("train", "decoder", *SHORT, *text, "size.length=64", "train.checkpoint_every=4")["run"]
         budget = ["trainer.max_steps=2", "schedule.warmup=0", "train.parts=head"]

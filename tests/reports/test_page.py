@@ -37,7 +37,7 @@ from scaling.reports.answer import advantages, answer, exponents
 from scaling.reports.provenance import record, setup
 from scaling.reports.sections import rows, summary
 from scaling.reports.write import fit_again, headline, mirror, write
-from scaling.studies.adaptive import decide, decisions
+from scaling.studies.adaptive import decide
 from scaling.studies.plan import enter, plan
 from scaling.studies.predictions import register
 from scaling.studies.question import read
@@ -78,14 +78,14 @@ class Reader(HTMLParser):
 
 def test_nothing_comes_from_outside_links_lead_to_files_and_landmarks_are_in_order(study):
     seen = Reader(study.page.read_text(encoding="utf-8"))
+    acts = {"src", "srcset", "style", "action", "data", "poster"}
     for name, attributes in seen.elements:
-        assert not {"src", "srcset", "style", "action", "data", "poster"} & set(attributes), name
-        assert not [key for key in attributes if key.startswith("on")], name
+        assert not [key for key in attributes if key in acts or key.startswith("on")], name
         assert name not in ("link", "iframe", "object", "embed", "form", "base", "img", "script")
     assert not re.search(r"url\((?!#)|@import", seen.text("style"))
-    places, links = [one["id"] for _, one in seen.elements if "id" in one], {one["href"] for one in seen.all("a")}
-    assert links
-    for link in links:
+    places = [one["id"] for _, one in seen.elements if "id" in one]
+    assert len(places) == len(set(places))
+    for link in {one["href"] for one in seen.all("a")}:
         assert link[1:] in places if link.startswith("#") else (study.page.parent / link).is_file(), link
     (policy,) = [one["content"] for one in seen.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -95,7 +95,6 @@ def test_nothing_comes_from_outside_links_lead_to_files_and_landmarks_are_in_ord
     depths = [int(name[1]) for name, _ in seen.elements if re.fullmatch(r"h\d", name)]
     assert (depths[0], depths.count(1)) == (1, 1)
     assert all(after <= before + 1 for before, after in pairwise(depths))
-    assert len(places) == len(set(places))
     assert {one["aria-labelledby"] for one in seen.all("section")} <= set(places)
     assert all(one.get("aria-label") for one in seen.all("svg"))
     assert all(one.get("scope") in ("col", "row") for one in seen.all("th"))
@@ -212,18 +211,17 @@ def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
         lost = {"not_identified": [doubt], "unidentified": [name]}
         return replace(found, fit=replace(found.fit, document={**found.document, **lost}))
 
-    doubt = "E is not separated from A by these points: the interval is open below"
-    lost, known = without("E", doubt), record(found, ledger, plan)
+    lost, known = without("E", "E is not separated from A"), record(found, ledger, plan)
     assert answer(lost).standing == "not identified"
-    assert answer(lost).sentence.startswith("These runs do not identify the law: E is not separated")
+    assert answer(lost).sentence.startswith("These runs do not identify the law: E is not separated from A")
     (_, figure, remarks), *_ = summary(lost, known)
-    assert (figure, remarks[0]) == ("not identified", doubt)
+    assert (figure, remarks[0]) == ("not identified", "E is not separated from A")
     assert answer(found).standing == "identified"
     assert next(iter(summary(found, known)))[1] == "2.098"
     # A wide exponent is no answer, and the floor still is.
-    said = answer(without("alpha", doubt := "alpha lies anywhere from 0.07 to 0.96"))
+    said = answer(without("alpha", "alpha lies anywhere"))
     assert said.standing == "identified in part"
-    assert said.sentence.startswith(f"These runs do not identify all of the law: {doubt}")
+    assert said.sentence.startswith("These runs do not identify all of the law: alpha lies anywhere")
     assert "<strong>α" not in said.sentence
     assert "levels off at" in said.sentence
 
@@ -358,15 +356,6 @@ def test_a_kept_page_shows_the_table_of_its_fit_and_counts_its_intervals(folder)
     assert all(f">{cell}</td>" in page for row in table.rows for cell in row[1:])
 
 
-def test_the_list_of_kept_results_states_what_each_found():
-    text = (RESULTS / "README.md").read_text(encoding="utf-8")
-    for name, claim in re.findall(r"\[(\w+)\]\(\w+/README\.md\).*within ([\d.]+)%", text):
-        worst = 100 * abs(fitted(RESULTS / name)["held_out"]["largest_relative_error"])
-        assert round(worst, len(claim.partition(".")[2])) == float(claim)
-    floor = fitted(RESULTS / "overtraining")["intervals"]["E"]
-    assert f"{floor['estimate']:.3f} [{floor['low']:.3f}, {floor['high']:.3f}]" in text
-
-
 @pytest.mark.slow
 @each
 def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_path):
@@ -377,9 +366,7 @@ def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_pa
     before, after = (NUMBER.split((place / "README.md").read_text(encoding="utf-8")) for place in (folder, again))
     assert after[::2] == before[::2]
     assert [*map(float, after[1::2])] == pytest.approx([*map(float, before[1::2])], rel=1e-3, abs=0.01)
-    old, new = fitted(folder), fitted(again)
-    assert new["estimates"] == pytest.approx(old["estimates"], rel=1e-6)
-    assert new["held_out"]["covered"] == old["held_out"]["covered"]
+    assert fitted(again)["estimates"] == pytest.approx(fitted(folder)["estimates"], rel=1e-6)
 
 
 @pytest.mark.usefixtures("no_files_of_figures")
@@ -438,7 +425,7 @@ def made(tmp_path):
 
 def test_a_plan_that_was_altered_and_what_was_copied_from_another_run_or_study_are_refused(made, capsys):
     ledger, planned = made
-    report, file = ["report", "small", f"runs={ledger.root}"], ledger.plan_file("small")
+    report, file, folder = ["report", "small", f"runs={ledger.root}"], ledger.plan_file("small"), ledger.study_folder
     document, whole = documents.read(file) or {}, file.read_text()
     document["runs"][0]["point"] = None
     for text in (seal(document).decode(), whole.replace('"N":', '"M":', 1)):
@@ -449,10 +436,10 @@ def test_a_plan_that_was_altered_and_what_was_copied_from_another_run_or_study_a
     result = (one / "result.json").read_bytes()
     shutil.copy(other / "result.json", one)
     assert main(report) == 0
-    points = (ledger.study_folder("small") / "report" / "points.csv").read_text().splitlines()
+    points = (folder("small") / "report" / "points.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in points[1:3]] == ["missing", "finished"]
     (one / "result.json").write_bytes(result)
-    shutil.copytree(ledger.study_folder("small"), ledger.study_folder("other"))
+    shutil.copytree(folder("small"), folder("other"))
     line = refused(capsys, "report", "other", f"runs={ledger.root}")
     assert "other/plan.json: study='other': the plan is of the study small" in line
     shutil.copy(other / "spec.json", one)
@@ -464,13 +451,11 @@ def test_a_decision_that_is_missing_and_a_prediction_that_was_altered_are_report
     path, _ = register(ledger, planned.runs[9].run, DOCUMENT)
     path.write_bytes(seal({**(documents.read(path) or {}), "predicted": 2.4}))
     assert main(["report", "small", f"runs={ledger.root}"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "on record" in line)
     expected = f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
-    assert line == f"on record: {expected}"
+    assert f"on record: {expected}\n" in capsys.readouterr().out
     assert expected in (ledger.study_folder("small") / "report" / "index.html").read_text()
     for number in (1, 2, 3):
         decide(ledger, "small", number, {"goal": "E ± 0.1", "budget": 1.0, "run": "0" * 16})
-    assert len(decisions(ledger, "small")) == 3
     (ledger.study_folder("small") / "decisions" / "0002.json").unlink()
     line = refused(capsys, "report", "small", f"runs={ledger.root}")
     assert "0002.json: the decision is missing, and later ones are here" in line

@@ -82,11 +82,11 @@ SCALING = str(Path(sys.executable).with_name("scaling"))
 AGENT = "import wandb.wandb_agent as a; a.Agent.POLL_INTERVAL = 0.2\nfrom wandb.cli.cli import cli; cli()"
 
 
-def small(folder: Path, steps: int, **parameters: Any) -> Path:
+def small(folder: Path, steps: int, rates: list[float]) -> Path:
     """The small sweep with a command that the shell of any machine finds."""
-    words = [word for word in WORDS if not word.startswith("trainer.max_steps")]
-    command = [SCALING, "train", *words, f"trainer.max_steps={steps}", "${args_no_hyphens}"]
-    return write(folder / "small.yaml", command=command, parameters=parameters)
+    words = [f"trainer.max_steps={steps}" if word.startswith("trainer.max_steps") else word for word in WORDS]
+    command = [SCALING, "train", *words, "${args_no_hyphens}"]
+    return write(folder / "small.yaml", command=command, parameters={"optimizer.lr": {"values": rates}})
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_from_the_clients_sweep_to_our_table(server, start, tmp_path):
     def go(*words: str) -> None:
         assert start(*words).wait(1200) == 0
 
-    small(tmp_path, 12, **{"optimizer.lr": {"values": [0.01, 0.02]}})
+    small(tmp_path, 12, [0.01, 0.02])
     go(sys.executable, "-m", "wandb", "sweep", "small.yaml", "-p", "proj")
     go(sys.executable, "-c", AGENT, "agent", "me/proj/s0000000")
     runs = [*server.world.runs.values()]
@@ -134,7 +134,7 @@ def test_from_the_clients_sweep_to_our_table(server, start, tmp_path):
 @pytest.mark.slow
 def test_the_clients_agent_is_told_to_stop(server, start, tmp_path):
     """Its SIGTERM comes before its client knows why; the run asks, and ends as pruned."""
-    path = small(tmp_path, 200_000, **{"optimizer.lr": {"values": [0.01]}})
+    path = small(tmp_path, 200_000, [0.01])
     server.world.upsert_sweep({"config": path.read_text(), "projectName": "proj"})
     process = start(sys.executable, "-c", AGENT, "agent", "me/proj/s0000000")
     until(lambda: any(run.rows for run in list(server.world.runs.values())), process)
@@ -260,14 +260,14 @@ def test_a_fit_of_a_project_is_that_of_its_points_and_a_source_that_is_none_is_o
         run.config["point"]["value"] |= {"D": 1000 * 2**number}
         run.summary["loss"] = 2.0 + 30.0 * (1000 * 2**number) ** -0.5
     assert pull() == 0
-    capsys.readouterr()
-    law, documents = ("--law", "power_law_floor_d", "--intervals", "none", "--json"), []
-    for source in ("pulled/points.csv", "wandb:me/proj", "wandb:https://wandb.ai/me/proj/workspace?nw=me"):
-        assert main(["fit", source, *law]) == 0
-        documents.append(json.loads(capsys.readouterr().out))
-    assert documents[0]["estimates"]["E"] == pytest.approx(2.0)
-    assert [document["estimates"] for document in documents] == [documents[0]["estimates"]] * 3
+    first, *others = (
+        scaling.fit(source, law="power_law_floor_d", intervals="none").estimates
+        for source in ("pulled/points.csv", "wandb:me/proj", "wandb:https://wandb.ai/me/proj/workspace?nw=me")
+    )
+    assert first["E"] == pytest.approx(2.0)
+    assert others == [first, first]
     assert Path("runs/pulled/me-proj/points.csv").read_bytes() == Path("pulled/points.csv").read_bytes()
+    capsys.readouterr()
     for source, output in {"me/nowhere": "project", "me/proj/nosweep": "sweep", "a/b/c/d": "ENTITY/PROJECT"}.items():
         assert main(["pull", source]) == 2
         assert output in one_line(capsys)

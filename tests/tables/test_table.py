@@ -98,15 +98,13 @@ def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
 def test_a_table_states_what_is_missing_and_prints_in_each_form(trained):
     name, ledger, _ = trained
     shown = scaling.table(name, source=ledger.root)
-    assert shown.document["early_at"] == 1 / 8
     notes = " ".join(shown.notes)
     assert "third (2 planned, 1 finished, 1 missing)" in notes
     assert "pooled over all rows (2 degrees of freedom)" in notes
     assert "after Holm's correction over 2 rows" in notes
     first, second, _ = csv.DictReader(shown.format("csv").splitlines())
-    assert (first["published_which"], second["row"]) == ("60.5", "'=sec & <b>")  # no formula of a spreadsheet
-    assert float(first["published_final_loss"]) == 2.0
-    assert second["verdict"] in ("better", "worse", "no difference shown")
+    assert second["row"] == "'=sec & <b>"  # no formula of a spreadsheet
+    assert (first["published_which"], first["published_final_loss"]) == ("60.5", "2.0")
     assert float(second["downstream_which_language_mean_low"]) <= float(second["downstream_which_language_mean_value"])
     page = shown.format("html")
     titles = [html.unescape(title) for title in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
@@ -114,13 +112,10 @@ def test_a_table_states_what_is_missing_and_prints_in_each_form(trained):
         *("GLUE, paper", "GLUE, ours", "Which & <language>, paper", "Which & <language> (accuracy), ours"),
         *("Which & <language>, verdict", "Both (accuracy, mean of 2 tasks), ours", "Both, verdict"),
     ]
-    assert page.count("<td>not measured</td>") == 3
-    assert "<b>" not in page
-    assert len(re.findall('<tr><th scope="row" colspan', page)) == 2  # the paper's headings
-    assert len(re.findall(r"\n\| \*\*", shown.format("markdown"))) == 2
-    latex = shown.format("latex")
-    assert r"\caption{Mine, Table 1}" in latex
-    assert r"Which \& \textless{}language\textgreater{}, paper" in latex
+    assert (page.count("<td>not measured</td>"), page.count("<b>")) == (3, 0)
+    assert page.count('<tr><th scope="row" colspan') == 2  # the paper's headings
+    assert shown.format("markdown").count("\n| **") == 2
+    assert r"Which \& \textless{}language\textgreater{}, paper" in shown.format("latex")
     assert [row["row"] for row in scaling.table(name, source=ledger.root, rows=["third"]).document["rows"]] == ["third"]
 
 
@@ -150,10 +145,9 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     words = ["trainer.max_steps=8", f"runs={runs}"]
     other = plan(question(read(name), words), words)
     enter(Ledger.open(runs), other)
-    assert main(["table", name, "--from", runs]) == 2
-    assert "several settings; choose one: --study own-" in capsys.readouterr().err
-    assert main(["table", name, "--from", runs, "--study", other.question.name]) == 0
-    assert "fewer finished runs than planned: first (2 planned, 2 missing)" in capsys.readouterr().out
+    assert "several settings; choose one: --study own-" in refused(capsys, "table", name, "--from", runs)
+    shown = scaling.table(name, source=runs, study=other.question.name)
+    assert "fewer finished runs than planned: first (2 planned, 2 missing)" in str(shown)
 
 
 TASKS = """
@@ -242,8 +236,7 @@ def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys
     words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}"]
     assert main(words) == 0
     assert "No study of own is here" in capsys.readouterr().out
-    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 2
-    assert "nothing of this table was trained" in capsys.readouterr().err
+    assert "nothing of this table was trained" in refused(capsys, *words, "--keep", str(tmp_path / "page.md"))
     assert not (tmp_path / "page.md").exists()
 
 

@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,35 +41,28 @@ class Run:
     stopped: bool = False
 
     def document(self, asked: Answer) -> Answer:
-        last, counts = max(self.rows, default=-1), dict[str, int]()
-        for key in itertools.chain(*self.rows.values()):
-            counts[key] = counts.get(key, 0) + 1
+        last, counts = max(self.rows, default=-1), Counter(itertools.chain(*self.rows.values()))
         keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
         lines = len(self.rows) if self.lines is None else self.lines
         steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
         live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
         live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
-        given = {key: self.given.get(key) for key in ("jobType", "tags")}
-        named = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
-        named |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
-        dates = dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
-        counted = {"historyLineCount": lines, "logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]"}
-        documents = {"config": json.dumps(self.config), "summaryMetrics": json.dumps(self.summary), "wandbConfig": "{}"}
-        return (
-            given
-            | named
-            | dates
-            | counted
-            | documents
-            | {
-                "state": self.state,
-                "stopped": self.stopped,
-                "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-                "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
-                "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
-                "parquetHistory": {"parquetUrls": [], "liveData": live},
-            }
-        )
+        fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
+        fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
+        fixed |= {key: self.given.get(key) for key in ("jobType", "tags")}
+        fixed |= dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
+        fixed |= {"logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]", "wandbConfig": "{}"}
+        return fixed | {
+            "state": self.state,
+            "stopped": self.stopped,
+            "config": json.dumps(self.config),
+            "summaryMetrics": json.dumps(self.summary),
+            "historyLineCount": lines,
+            "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
+            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+            "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
+            "parquetHistory": {"parquetUrls": [], "liveData": live},
+        }
 
 
 @dataclass
