@@ -107,16 +107,15 @@ def test_rows_of_a_table_of_any_name_and_the_exit_code(tmp_path, capsys):
 
 
 def test_what_compares_nothing_is_one_line(tmp_path, capsys):
-    tokenizers = {"a": {"tokenizer": "gpt2"}, "b": {}, "c": {"tokenizer": "llama"}}
-    paths = {name: table(tmp_path / f"{name}.csv", ladder(), **more) for name, more in tokenizers.items()}
-    paths["grid"] = table(tmp_path / "grid.csv", field())
+    a, grid = (table(tmp_path / f"{name}.csv", columns) for name, columns in (("a", ladder()), ("grid", field())))
+    b, c = (table(tmp_path / f"{name}.csv", ladder(), tokenizer=name) for name in "bc")
     for words, message in (
-        ("{a} {a}", "is compared with itself"),
-        ("{a} {b} --at loss=1", "reaches it at no budget"),
-        ("{a} {c}", "two definitions"),
-        ("{grid} {a}", "a.csv: all 15 points lie on D = 20 N: chinchilla is not identified"),
+        ([a, a], "is compared with itself"),
+        ([a, b, "--at", "loss=1"], "reaches it at no budget"),
+        ([b, c], "two definitions"),
+        ([grid, a], "a.csv: all 15 points lie on D = 20 N: chinchilla is not identified"),
     ):
-        assert main(["compare", *words.format(**paths).split()]) == 2
+        assert main(["compare", *words]) == 2
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1

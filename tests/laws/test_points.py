@@ -99,14 +99,12 @@ def test_the_table_s_own_column_holds_runs_out():
 REFUSED = {
     "did you mean 'loss'": lambda: load_points(RUNS, rename={"D": "lss"}),
     "from itself": lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}),
-    "'diverged'": lambda: load_points({**RUNS, "status": ["finished", "divreged", "failed"]}),
     "mixes 'c4' and 'pile'": lambda: load_points({**RUNS, "validation": ["c4", "c4", "pile"]}),
     "1 run is in the table more than once": lambda: load_points({**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}),
 }
 FILES = {
     "ragged.csv": ("N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
     "word.csv": ("N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
-    "twice.csv": ("N,N\n1,2\n", "two columns are called 'N'"),
     "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
     "broken.jsonl": ('{"N": 1, "loss": 2}\n{"N": \n', "broken.jsonl:2: is not JSON"),
     "broken.parquet": ("not parquet", "is not parquet"),

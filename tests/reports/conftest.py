@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from scaling.ledger import Ledger
 from scaling.reports.write import PAGE, write
 from scaling.studies import findings
-from scaling.studies.findings import Findings
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
 
 SMALL = Path(__file__).parents[1] / "studies" / "small.yaml"
 E, A, B, ALPHA, BETA = 2.1, 40.0, 60.0, 0.7, 0.6
-CIRCUMSTANCES = {
-    "processor": "x86_64",
-    "device": "cpu",
-    "cores": 2,
-    "threads": 1,
-    "seconds": 2.5,
-    "versions": {"scaling": "0.1.0", "torch": "2.13.0"},
-}
+CIRCUMSTANCES = {"processor": "x86_64", "device": "cpu", "cores": 2, "threads": 1, "seconds": 2.5}
+CIRCUMSTANCES |= {"versions": {"scaling": "0.1.0", "torch": "2.13.0"}}
 
 
 @pytest.fixture
@@ -63,14 +56,8 @@ def make_study(
     return ledger, found
 
 
-class Reported(NamedTuple):
-    """A study whose report was written and kept: `page` is the ledger's, `kept` the folder of the copy."""
-
-    ledger: Ledger
-    plan: Plan
-    findings: Findings
-    page: Path
-    kept: Path
+# A study whose report was written and kept: `page` is the ledger's, `kept` the folder of the copy.
+Reported = namedtuple("Reported", "ledger plan findings page kept")
 
 
 @pytest.fixture(scope="session")

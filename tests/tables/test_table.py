@@ -207,8 +207,8 @@ def test_losses_of_two_objectives_are_not_compared():
         for row, level in zip(rows, (3.0, 3.5, 5.0, 5.5))
         for seed in (0, 1)
     )
-    column = Downstream("task", {"task": {}}, None, metric="accuracy")
-    shown = document(table, counts(table, ["size=tiny"]), Results(("study",), (), runs, downstream=(column,)))
+    results = Results(("study",), (), runs, downstream=(Downstream("task", {"task": {}}, None, metric="accuracy"),))
+    shown = document(table, counts(table, ["size=tiny"]), results)
     differences = [row["difference"] and row["difference"]["value"] for row in shown["rows"]]
     # Causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's.
     assert differences == [None, pytest.approx(0.5), None, None]

@@ -10,7 +10,6 @@ import re
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import Any
 import yaml
 
 ENTITY, KEY = "me", "c0ffee" * 6 + "beef"
-PAGE = 1_000  # rows of a history that one answer holds
 STREAM = re.compile(r"/files/[^/]+/[^/]+/([^/]+)/file_stream")
 Answer = dict[str, Any]
 
@@ -40,13 +38,9 @@ class Run:
     state: str = "running"
     stopped: bool = False
 
-    def document(self, asked: Answer) -> Answer:
-        last, counts = max(self.rows, default=-1), Counter(itertools.chain(*self.rows.values()))
-        keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
-        lines = len(self.rows) if self.lines is None else self.lines
-        steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
+    def document(self) -> Answer:
+        last = max(self.rows, default=-1)
         live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
-        live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
         fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
         fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
         fixed |= {key: self.given.get(key) for key in ("jobType", "tags")}
@@ -57,10 +51,9 @@ class Run:
             "stopped": self.stopped,
             "config": json.dumps(self.config),
             "summaryMetrics": json.dumps(self.summary),
-            "historyLineCount": lines,
+            "historyLineCount": len(self.rows) if self.lines is None else self.lines,
             "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
-            "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
+            "historyKeys": {"keys": {}, "sets": [], "lastStep": last},
             "parquetHistory": {"parquetUrls": [], "liveData": live},
         }
 
@@ -125,8 +118,8 @@ class World:
         own = [run for run in self.runs.values() if run.project == name and wanted in (None, run.sweep)]
         begin, named = int(asked.get("cursor") or 0), asked.get("runName") or asked.get("runId") or asked.get("run")
         end = begin + asked.get("perPage", 50)
-        nodes = [{"cursor": str(end), "node": run.document(asked)} for run in own[begin:end]]
-        run = next((run.document(asked) for run in own if run.name == (named or asked.get("name"))), None)
+        nodes = [{"cursor": str(end), "node": run.document()} for run in own[begin:end]]
+        run = next((run.document() for run in own if run.name == (named or asked.get("name"))), None)
         sweep = self.sweeps.get(asked.get("sweep") or asked.get("name") or "")
         page = {"edges": nodes, "pageInfo": {"endCursor": str(end), "hasNextPage": end < len(own)}}
         one = {"run": run, "bucket": run, "sweep": sweep and sweep.document(), "runs": page, "runCount": len(own)}
@@ -162,7 +155,7 @@ class World:
         run.given |= {key: value for key, value in asked.items() if value is not None}
         run.config |= json.loads(asked.get("config") or "{}")
         run.state = "running"
-        return {"bucket": run.document({}), "inserted": is_new}
+        return {"bucket": run.document(), "inserted": is_new}
 
     def create_run_files(self, asked: Answer) -> Answer:
         files = [{"name": name, "uploadUrl": f"{asked['url']}/upload/{name}"} for name in asked["files"]]
