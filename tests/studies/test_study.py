@@ -1,4 +1,4 @@
-"""A study in this process: trunks, progress, predictions, extensions, scores of finetuned runs, decisions of its own."""
+"""A study in this process: trunks, progress, predictions, extensions, scores of finetuned runs, and decisions."""
 
 from __future__ import annotations
 
