@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scaling.cli import main
 from scaling.config.compose import shipped
 from scaling.sweeps import cells
 from scaling.sweeps.cells import listed, searched
 from scaling.sweeps.distribution import KINDS, distribution
 from scaling.sweeps.file import Hyperband, hyperband, of, read
+from tests.studies.test_plan import refused
 from tests.sweeps.conftest import WORDS, tree, write
 
 SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
@@ -46,9 +46,7 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
 def test_a_bad_sweep_is_one_line(changes, line, tmp_path, capsys):
     path = tmp_path / "bad.yaml"
     path.write_text(changes) if isinstance(changes, str) else write(path, **changes)
-    assert main(["sweep", str(path), "--dry-run"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1), err
+    err = refused(capsys, "sweep", path, "--dry-run")
     assert re.match(r"scaling: .*bad\.yaml", err), err
     assert re.search(line, err), err
 

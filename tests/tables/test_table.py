@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import html
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,7 +18,6 @@ import pytest
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.base.printing import csv_rows
 from scaling.cli import main
 from scaling.config.compose import names, table_file
 from scaling.ledger import Ledger
@@ -31,8 +28,9 @@ from scaling.tables.document import document
 from scaling.tables.results import FINISHED, OF_ALL, OPTIONAL, TYPES, Results, read_ledger, read_points, record
 from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
-from tests.data.task.layouts import LAYOUTS
+from tests.data.task.layouts import LAYOUTS, named
 from tests.serial import work
+from tests.studies.test_plan import refused
 from tests.tables.test_counts import PAIRS, TEXT
 
 SHORT = "trainer.max_steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
@@ -244,35 +242,28 @@ def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys
 def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
 
-    def results(runs: str) -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (tmp_path / runs).glob("store/*/result.json")}
+    def results() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/store/*/result.json")}
 
-    def line(runs: str) -> list[str]:
+    def command(runs: str) -> list[str]:
         words = ["table", written(tmp_path), "--train", "--workers", "1", "--downstream", "all"]
-        keep = ["--keep", str(tmp_path / f"{runs}.md")]
-        return [sys.executable, "-m", "scaling", *words, f"runs={tmp_path / runs}", *keep]
+        keep = ["--keep", str(tmp_path / f"{runs}.md"), f"runs={tmp_path / runs}"]
+        return [sys.executable, "-m", "scaling", *words, *keep]
 
-    killed = subprocess.Popen(line("runs"), stderr=subprocess.DEVNULL)
-    while not any('"score"' in path.read_text() for path in results("runs")) and killed.poll() is None:
+    killed = subprocess.Popen(command("runs"), stderr=subprocess.DEVNULL)
+    while not any('"score"' in path.read_text() for path in results()) and killed.poll() is None:
         time.sleep(0.2)
-    os.kill(killed.pid, signal.SIGKILL)
+    killed.kill()
     killed.wait()
-    done = results("runs")
+    done = results()
     assert 6 < len(done) < 18
     for runs in ("runs", "whole"):
-        subprocess.run(line(runs), check=True, capture_output=True)
-    assert done.items() <= results("runs").items()
-    first, second = (csv_rows((tmp_path / runs / "points.csv").read_text()) for runs in ("runs", "whole"))
-    for column in ("run", "which_language_score", "both_score"):
-        assert all(line[column] for line in first)
-        assert [line[column] for line in first] == [line[column] for line in second]
-
-
-def refused(capsys, *words: str) -> str:
-    assert main(list(words)) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err
+        subprocess.run(command(runs), check=True, capture_output=True)
+    assert done.items() <= results().items()
+    columns = ["run", "which_language_score", "both_score"]
+    first, second = (pandas.read_csv(tmp_path / runs / "points.csv")[columns] for runs in ("runs", "whole"))
+    assert first.notna().all(axis=None)
+    assert first.equals(second)
 
 
 def test_a_bad_table_and_bad_words_are_one_line(tmp_path, capsys, monkeypatch):
@@ -340,17 +331,8 @@ def small(task: str, folder: Path) -> dict[str, Any]:
     """Settings of a shipped task under which it has few examples."""
     if task == "list_ops":
         return {"data.examples": 8, "data.held_out": 8, "data.shortest": 20, "data.longest": 60, "data.depth": 4}
-    lines, special, _ = LAYOUTS[task]
-
-    def spelled(feature: Any, value: Any) -> Any:
-        """A class by its name, as a local file has it."""
-        if feature is None or isinstance(value, list):
-            return [spelled(feature.feature, one) for one in value] if feature else value
-        return None if value < 0 else feature.names[value]
-
     file = folder / f"{task}.jsonl"
-    rows = ({key: spelled(special.get(key), value) for key, value in line.items()} for line in lines)
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in named(*LAYOUTS[task][:2])))
     # Examples of one group do not part; movie_reviews has a test split of its own.
     files = {f"data.files.{split}": str(file) for split in ("train", "validation", "test")}
     return {**files, "data.layout": "table", "data.tokenizer": "Byte"}

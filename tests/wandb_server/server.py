@@ -20,6 +20,8 @@ import yaml
 
 ENTITY, KEY = "me", "c0ffee" * 6 + "beef"
 STREAM = re.compile(r"/files/[^/]+/[^/]+/([^/]+)/file_stream")
+OPERATION = re.compile(r"(query|mutation)[^{]*\{\s*(\w+)")  # its arguments are known by the names of the variables
+FREE = ("keys", "liveData")  # whose documents have keys of their own
 Answer = dict[str, Any]
 
 
@@ -67,16 +69,9 @@ class Sweep:
     runs: list[str] = field(default_factory=list)
 
     def document(self) -> Answer:
-        return {
-            "id": f"sweep:{self.name}",
-            "name": self.name,
-            "method": self.config["method"],
-            "state": "RUNNING",
-            "config": yaml.safe_dump(self.config),
-            "project": project_of(self.project),
-            "runCount": len(self.runs),
-            "runs": {"edges": []},
-        }
+        fixed = {"id": f"sweep:{self.name}", "name": self.name, "method": self.config["method"], "state": "RUNNING"}
+        fixed |= {"project": project_of(self.project), "runs": {"edges": []}}
+        return fixed | {"config": yaml.safe_dump(self.config), "runCount": len(self.runs)}
 
 
 def project_of(name: str) -> Answer:
@@ -100,17 +95,16 @@ class World:
         self.agents: list[str] = []
 
     def answer(self, text: str, asked: Answer) -> Answer:
-        kind, fields = parsed(text)
+        (kind, name), names = OPERATION.findall(text)[0], set(re.findall(r"\w+", text))
         if kind == "mutation":
-            (name,) = fields
-            return selected(fields, {name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)})
+            return filled({name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)}, names)
         teams = {"edges": [{"node": {"name": ENTITY}}]}
         viewer = {"id": "u", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
         known = {each.project for each in (*self.runs.values(), *self.sweeps.values())}
         name = asked.get("project") or asked.get("projectName")
         model = self.project(name, asked) if name else None
         roots = {"viewer": viewer, "model": model, "project": model if name in known else None}
-        return selected(fields, {**roots, "serverInfo": {"features": []}})
+        return filled({**roots, "serverInfo": {"features": []}}, names)
 
     def project(self, name: str, asked: Answer) -> Answer:
         """A project with the run, the sweep or the page of runs that is asked for."""
@@ -175,40 +169,14 @@ class World:
         return {"stopped": True} if run.stopped else {}
 
 
-# As much of GraphQL as the client writes: one operation and its fragments. What is asked for is known by the names of
-# the variables, so arguments are not read. What the world lacks is null, so the client may ask for more.
-
-
-def parsed(text: str) -> tuple[str, Answer]:
-    """The kind of an operation, and the tree of its fields."""
-    text = re.sub(r"\([^()]*\)|#.*", "", text)
-    operation, *fragments = re.split(r"\bfragment\b", text)
-    for fragment in reversed(fragments):
-        body = fragment[fragment.index("{") + 1 : fragment.rindex("}")]
-        operation = re.sub(rf"\.\.\.\s*{fragment.split()[0]}\b", body, operation)
-    tokens = iter(re.findall(r"\w+|[{}]", operation))
-
-    def fields() -> Answer:
-        tree: Answer = {}
-        for token in tokens:
-            if token == "}":
-                break
-            if token == "{":
-                tree[[*tree][-1]] = fields()
-            else:
-                tree[token] = {}
-        return tree
-
-    kind, *_ = next(tokens), *itertools.takewhile("{".__ne__, tokens)
-    return kind, fields()
-
-
-def selected(tree: Answer, source: Any) -> Any:
-    if not tree or source is None:
-        return source
+def filled(source: Any, names: set[str]) -> Any:
+    """A document as GraphQL answers: what is asked for and the world lacks is null, so the client may ask for more."""
     if isinstance(source, list):
-        return [selected(tree, item) for item in source]
-    return {name: selected(inner, source.get(name)) for name, inner in tree.items()}
+        return [filled(item, names) for item in source]
+    if not isinstance(source, dict):
+        return source
+    known = {key: value if key in FREE else filled(value, names) for key, value in source.items()}
+    return dict.fromkeys(names) | known
 
 
 @dataclass
