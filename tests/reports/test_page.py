@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.base.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
+from scaling.base.markup import Code, Heading, Items, Pairs, formula, plain, to_html
 from scaling.base.printing import tag
 from scaling.cli import main
 from scaling.config.compose import load
@@ -105,6 +105,7 @@ def test_it_states_the_law_its_test_the_setup_and_every_run(study):
     text, document = path.read_text(encoding="utf-8"), findings.document
     assert found.question.question in text
     assert f"<strong>E = {document['estimates']['E']:.4g}" in text
+    assert "E + A N<sup>−α</sup> + B D<sup>−β</sup>" in text
     assert f"{document['held_out']['points'][0]['predicted']:.4f}" in text
     assert "<code>scaling study small.yaml</code>" in text
     assert all(f"<dt>{name}</dt>" in text for name in document["setup"])
@@ -140,6 +141,7 @@ def test_text_stays_text(text):
     assert Reader(element).elements == [("p", {"title": text})]
     assert Reader(element).text("p") == text
     assert plain(tag("p", tag("b", text))) == text
+    assert {name for name, _ in Reader(formula(text)).elements} <= {"sup", "sub"}
     blocks = to_html([text, Heading(text), Code(text), Items([text]), Pairs({text: text})])
     assert {name for name, _ in Reader(blocks).elements} == {"p", "h3", "pre", "code", "ul", "li", "dl", "dt", "dd"}
 
@@ -192,14 +194,6 @@ def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):
     second.join()
     with (ledger.study_folder("small") / "report" / "points.csv").open(newline="") as lines:
         assert [row["run"] for row in csv.DictReader(lines)] == [run.run for run in larger.runs]
-
-
-def test_numbers_have_the_digits_that_their_intervals_leave_and_formulas_are_set():
-    assert significant(2.20096, 2.1795, 2.2131) == "2.201"
-    assert ends({"low": None, "high": 2.2131}) == "[open, 2.213]"
-    assert (percent(5.378e-5), percent(-0.0123)) == ("0.0054%", "−1.2%")
-    assert formula("E + A N^-α, <b>") == "E + A N<sup>−α</sup>, &lt;b&gt;"
-    assert formula("(N_c/N)^(α_N/α_D)") == "(N<sub>c</sub>/N)<sup>α<sub>N</sub>/α<sub>D</sub></sup>"
 
 
 def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 import scaling
 from scaling.executors import Resources
@@ -48,9 +49,9 @@ def test_a_study_of_175b_plans_on_4096_devices(tmp_path):
 
 
 def test_a_plan_states_time_trunks_what_is_lacking_and_the_interval_to_come(tmp_path):
-    study = tmp_path / "small.yaml"
-    study.write_text(Path(SMALL).read_text() + f"suppose: {json.dumps(SUPPOSED)}\n")
-    found = scaling.plan(study, runs=str(tmp_path)).document
+    study = {"name": "small", **yaml.safe_load(Path(SMALL).read_text()), "suppose": SUPPOSED}
+    found, of_file = (scaling.plan(source, runs=str(tmp_path)).document for source in (study, SMALL))
+    assert [row["run"] for row in found["runs"]] == [row["run"] for row in of_file["runs"]]
     rows, total = found["runs"], found["total"]
     assert (len(rows), total["runs"], total["trunks"]) == (10, 10, 3)
     assert all(row["seconds"] > 0 and row["C"] == pytest.approx(row["C_6N"], rel=1.5) for row in rows)

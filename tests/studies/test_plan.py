@@ -266,12 +266,3 @@ def test_mistakes_outside_the_file_are_one_line_too(tmp_path, capsys, monkeypatc
     for more in ([], ["--adaptive", "E ± 0.1"]):
         assert "prepare" in refused(capsys, "study", path, *more, runs)
     assert not (tmp_path / "runs" / "store").exists()
-
-
-def test_a_study_is_planned_from_a_dict_as_from_its_file(tmp_path):
-    path = str(write(tmp_path))
-    file, named = (plan(read(source, None, ["seed=5"]), ["seed=5"]) for source in (path, {"name": "asked", **STUDY}))
-    assert named.question.name == file.question.name == "asked-seed-5"
-    assert [run.run for run in named.runs] == [run.run for run in file.runs]
-    assert read(STUDY).name == "study"
-    assert read(path, None, ["log.wandb=disabled"]).name == "asked"  # it changes no result
