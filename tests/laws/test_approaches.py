@@ -68,11 +68,10 @@ def lopsided(generator, sizes):
     best = (alpha * A / (beta * B)) ** (1 / (alpha + beta)) * (BUDGETS / 6) ** (beta / (alpha + beta))
     half, drift = generator.uniform(0.7, 2.5), generator.uniform(-0.2, 0.2)
     shift = generator.uniform(-0.3, 0.3) + drift * np.linspace(-1, 1, 5)
-    N = (best * np.exp(shift))[:, None] * np.exp(np.linspace(-half, half, sizes))
+    N = ((best * np.exp(shift))[:, None] * np.exp(np.linspace(-half, half, sizes))).ravel()
     C = np.repeat(BUDGETS, sizes)
-    D = C / 6 / N.ravel()
-    table = Points({"C": C, "N": N.ravel(), "D": D, "loss": 2 + A * N.ravel() ** -alpha + B * D**-beta})
-    return table, beta / (alpha + beta), best
+    points = {"C": C, "N": N, "D": C / 6 / N, "loss": 2 + A * N**-alpha + B * (C / 6 / N) ** -beta}
+    return Points(points), beta / (alpha + beta), best
 
 
 def test_a_parabolas_intervals_hold_its_bias():

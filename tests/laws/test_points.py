@@ -58,12 +58,12 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path):
 
 
 def test_a_wandb_export_is_read_as_it_is_and_a_run_that_did_not_finish_needs_no_loss():
-    states = ["finished", "FINISHED", "Completed", "crashed", "killed", "running"]
+    states = ["finished", "FINISHED", "Completed", "crashed", "killed", "pruned"]
     export = {"Name": list("abcdef"), "State": states, "config.params": np.arange(1, 7) * 1e6 + 5e5}
     export |= {"config.embedding": [5e5] * 6, "val/loss": [4.0, 3.5, 3.1, None, None, None]}
     rename = {"N": "config.params-config.embedding", "loss": "val/loss", "C": "6*N", "M": "C/6N"}
     points = load_points(export, rename=rename)
-    assert points.count() == "3 points, 3 failed"
+    assert points.count() == "3 points, 1 excluded, 2 failed"
     assert (points.numbers("N").tolist(), points["M"].tolist()) == ([1e6, 2e6, 3e6], [1.0, 1.0, 1.0])
     assert (points.definition("N"), points.definition("D")) == ("config.params-config.embedding", "not stated")
 
@@ -103,11 +103,11 @@ REFUSED = {
     "1 run is in the table more than once": lambda: load_points({**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}),
 }
 FILES = {
-    "ragged.csv": ("N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
-    "word.csv": ("N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
+    "ragged.csv": (b"N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
+    "word.csv": (b"N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
     "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
-    "broken.jsonl": ('{"N": 1, "loss": 2}\n{"N": \n', "broken.jsonl:2: is not JSON"),
-    "broken.parquet": ("not parquet", "is not parquet"),
+    "broken.jsonl": (b'{"N": 1, "loss": 2}\n{"N": \n', "broken.jsonl:2: is not JSON"),
+    "broken.parquet": (b"not parquet", "is not parquet"),
     "wrod.csv": (None, "did you mean 'word.csv'?"),
 }
 
@@ -116,7 +116,7 @@ def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_pat
     reads = dict(REFUSED)
     for name, (content, what) in FILES.items():
         if content is not None:
-            (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+            (tmp_path / name).write_bytes(content)
         reads[what] = lambda name=name: load_points(tmp_path / name)
     for what, call in reads.items():
         with pytest.raises(ScalingError) as caught:
