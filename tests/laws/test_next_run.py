@@ -123,14 +123,11 @@ def test_the_interval_holds_the_cost_of_short_cool_downs(excess):
     found = [excess_of_short_cooldowns(fitted(cooled(excess, seed))) for seed in range(12)]
     assert sum(each["low"] <= excess <= each["high"] for each in found) >= 10
     assert sum(each["low"] > 0 for each in found) <= (1 if excess == 0 else 12)
-
-    def some(steps):  # what some runs lack that cool down over a fixed number of steps is not the law's term of D
-        return np.where(np.arange(25) % 2, 0.2 * steps, 25.0)
-
-    document = excess_of_short_cooldowns(fitted(cooled(2 * excess, 0, some)))
+    # What some runs lack that cool down over a fixed number of steps is not the law's term of D.
+    some = cooled(2 * excess, 0, lambda steps: np.where(np.arange(25) % 2, 0.2 * steps, 25.0))
+    document = excess_of_short_cooldowns(fitted(some))
     assert (document["low"] > 0) == (excess > 0)
     assert ("undercooled; raise schedule.decay" if excess else "loses at most") in document["sentence"]
-    assert excess_of_short_cooldowns(fitted(cooled(excess, 0, lambda steps: np.full(25, 100.0)))) is None
 
 
 CURVATURE = 0.03

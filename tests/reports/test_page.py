@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import re
@@ -17,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -162,11 +162,10 @@ def test_too_few_runs_for_a_law_are_shown_without_one(tmp_path, capsys):
     reason = "There is no law: N has one value, so no law in it can be seen"
     report = scaling.report("small", runs=ledger.root, progress=False)
     assert capsys.readouterr().err == ""
+    assert reason in str(report)
     text = unescape(report.page.read_text(encoding="utf-8"))
     assert all(words in text for words in (">no law yet<", reason, "2 finished, 8 not done"))
-    assert 'id="law"' not in text
     assert not (report.page.parent / "fit.json").exists()
-    assert reason in str(report)
     with pytest.raises(ScalingError, match="there is no law: N has one value"):
         _ = report.fit
 
@@ -192,8 +191,8 @@ def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):
 
     write(ledger, planned, overtake)
     second.join()
-    with (ledger.study_folder("small") / "report" / "points.csv").open(newline="") as lines:
-        assert [row["run"] for row in csv.DictReader(lines)] == [run.run for run in larger.runs]
+    _, *lines = (ledger.study_folder("small") / "report" / "points.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == [run.run for run in larger.runs]
 
 
 def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
@@ -222,11 +221,8 @@ def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
 
 def test_trouble_with_wandb_is_one_line(study, monkeypatch, caplog):
     ledger, found, findings, path, _ = study
-
-    def init(**choices):
-        raise RuntimeError("no such\nserver")
-
-    monkeypatch.setattr("wandb.init", init)
+    trouble = Mock(side_effect=RuntimeError("no such\nserver"))
+    monkeypatch.setattr("wandb.init", trouble)
     with caplog.at_level(logging.WARNING, "scaling.training.wandb_settings"):
         for mode in ("disabled", "offline"):  # disabled it calls nobody
             monkeypatch.setattr("scaling.reports.write.mode", lambda config, mode=mode: mode)

@@ -256,9 +256,9 @@ def scored_rows():
     unmeasured, rows = dict.fromkeys(("other_score", "other_examples", "other_chance")), []
     for place in range(16):
         run = {"run": f"{place:016x}", "name": f"run {place}", "status": "finished", "held_out": int(place == 15)}
-        mine = (float(scores[place]), 2000, 0.25) if place != 3 else (None, None, None)
-        columns = dict(zip(("mine_score", "mine_examples", "mine_chance"), mine, strict=True))
-        rows.append({**run, "loss": float(loss[place]), "C": float(C[place]), **columns, **unmeasured})
+        mine = {"mine_score": float(scores[place]), "mine_examples": 2000, "mine_chance": 0.25}
+        mine = mine if place != 3 else dict.fromkeys(mine)
+        rows.append({**run, "loss": float(loss[place]), "C": float(C[place]), **mine, **unmeasured})
     return rows
 
 

@@ -65,10 +65,11 @@ def training(runs: Path) -> Iterator[int]:
             yield json.loads(lock.read_text())["pid"]
 
 
-def until(seen, process: subprocess.Popen[str], seconds: float = 120):
+def until(seen, process: subprocess.Popen[Any] | None = None, seconds: float = 120):
+    """What `seen` finds, as soon as it finds something, while the process that could bring it about runs."""
     end = time.monotonic() + seconds
     while not (found := seen()):
-        assert process.poll() is None, process.communicate()
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.02)
     return found

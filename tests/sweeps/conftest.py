@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +35,6 @@ def tree(**changes: Any) -> dict[str, Any]:
 def write(path: Path, **changes: Any) -> Path:
     path.write_text(yaml.safe_dump(tree(**changes)))
     return path
-
-
-def until(seen: Callable[[], Any], *processes: subprocess.Popen[Any]) -> Any:
-    """What `seen` finds, as soon as it finds something; it fails where every process that could bring it about has
-    ended.
-    """
-    end = time.monotonic() + 900.0
-    while not (found := seen()):
-        running = [process for process in processes if process.poll() is None]
-        assert running or not processes, f"ended: {[(process.args, process.returncode) for process in processes]}"
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from scaling.sweeps.pull import STEP
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
 from tests.serial import work
-from tests.sweeps.conftest import PATIENT, WORDS, tree, until, write
+from tests.studies.test_unfinished import until
+from tests.sweeps.conftest import PATIENT, WORDS, tree, write
 from tests.training.conftest import Child
 from tests.wandb_server.server import Request, Run, Server
 
@@ -137,7 +138,7 @@ def test_the_clients_agent_is_told_to_stop(server, start, tmp_path):
     path = small(tmp_path, 200_000, [0.01])
     server.world.upsert_sweep({"config": path.read_text(), "projectName": "proj"})
     process = start(sys.executable, "-c", AGENT, "agent", "me/proj/s0000000")
-    until(lambda: any(run.rows for run in list(server.world.runs.values())), process)
+    until(lambda: any(run.rows for run in list(server.world.runs.values())), process, 900)
     server.world.runs["r0000000"].stopped = True
     process.wait(1200)
     ledger = Ledger.open(tmp_path / "runs")
