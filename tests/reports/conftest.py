@@ -37,8 +37,7 @@ def make_study(
         text = text.replace(old, new)
     (folder / "small.yaml").write_text(text)
     found = plan(read(str(folder / "small.yaml")), [f"runs={folder / 'runs'}"])
-    ledger = found.ledger()
-    enter(ledger, found)
+    enter(ledger := found.ledger(), found)
     for place, one in enumerate(found.runs):
         how, cost, tokens = outcome(place), one.experiment.cost, one.experiment.tokens(one.steps)
         if how is None:

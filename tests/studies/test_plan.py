@@ -19,6 +19,7 @@ from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.config.compose import document, find, load, shipped
 from scaling.config.schema import build
+from scaling.laws import named
 from scaling.ledger import run_id
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
@@ -53,8 +54,7 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
     monkeypatch.setattr("scaling.config.schema.extensions", lambda: ["/some/where/own.py"])
     words = ["seed=3", f"runs={tmp_path}"]
     found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
-    ledger = found.ledger()
-    enter(ledger, found)
+    enter(ledger := found.ledger(), found)
     again = entered(ledger, found.question.name)
     assert (again.question, again.runs, dict(again.trunks)) == (found.question, found.runs, dict(found.trunks))
     assert again.command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")
@@ -119,8 +119,7 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
         assert one.experiment.optimizer.lr == pytest.approx(0.003239 - 0.0001395 * math.log(small), rel=1e-3)
         assert other.experiment.optimizer.lr == pytest.approx(1e-2 * (1000 / small) ** 0.5, rel=1e-3)
     found = planned(tmp_path, GRID.replace("[10k]", "[10k], optimizer.lr: [1e-3, 1e-2, 1e-1]"))
-    ledger = found.ledger()
-    enter(ledger, found)
+    enter(ledger := found.ledger(), found)
     swept = f"rate: {{kind: Swept, study: {found.question.name}}}\n{GRID}"
     with pytest.raises(ScalingError, match="no finished run"):
         planned(tmp_path, swept)
@@ -130,20 +129,19 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
     assert [one.experiment.optimizer.lr for one in planned(tmp_path, swept).runs] == pytest.approx([1e-2] * 2)
 
 
-def fitted(folder: Path, law: str, target: str, height: float, powers: dict[str, float]) -> Path:
-    """The fit of a law of the best rate or batch to points of it, as `scaling fit --json` writes it."""
-    rng = np.random.default_rng(0)
-    columns = {name: np.exp(rng.uniform(2, 6, 12)) for name in powers}
-    columns[target] = height * np.prod([columns[name] ** power for name, power in powers.items()], axis=0)
+def fitted(folder: Path, law: str, *estimates: float) -> Path:
+    """The fit of a law of the best rate or batch, as `scaling fit --json` writes it."""
     path = folder / f"{law}.json"
-    path.write_text(json.dumps(scaling.fit(columns, law=law, intervals="none", starts=64).document))
+    path.write_text(
+        json.dumps({"law": law, "estimates": dict(zip(named(law).parameter_names, estimates, strict=True))})
+    )
     return path
 
 
 def test_rates_and_batches_by_laws_that_were_fitted_before(tmp_path):
-    rate = fitted(tmp_path, "learning_rate_d_width_b", "lr", 0.5, {"D": -0.1, "width": -0.5, "B": 0.3})
-    batch = fitted(tmp_path, "batch_size_d", "B", 2.0, {"D": 0.5})
-    grid = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [2000, 10000]}"
+    rate = fitted(tmp_path, "learning_rate_d_width_b", 0.5, -0.1, -0.5, 0.3)  # 0.5 D^-0.1 width^-0.5 B^0.3
+    batch = fitted(tmp_path, "batch_size_d", 2.0, 0.5)
+    grid = GRID.replace("10k", "2000, 10000")
     for one in planned(tmp_path, f"rate: {{kind: Law, file: {rate}, batch: {batch}}}\n{grid}").runs:
         row, width = one.experiment.row_tokens, one.experiment.cost.shape.width
         asked = next(float(word[13:]) for word in one.overrides if word.startswith("train.tokens="))
@@ -195,10 +193,9 @@ def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     small = replace(question, grid={**few, "train.tokens": [128]}, held_out={}, laws=(), name=f"small-{name}")
     words = ["size.length=16", "train.batch=2", "schedule.warmup=1", "evaluate.windows=16", "log.wandb=disabled"]
     found = plan(small, [f"runs={tmp_path}", *words])
-    ledger = found.ledger()
-    enter(ledger, found)
-    work(ledger, entered(ledger, small.name))
-    assert [ledger.result(one.run)["outcome"] for one in found.runs] == ["finished"]
+    enter(found.ledger(), found)
+    work(found.ledger(), entered(found.ledger(), small.name))
+    assert [found.ledger().result(one.run)["outcome"] for one in found.runs] == ["finished"]
 
 
 STUDY = yaml.safe_load((Path(__file__).parent / "small.yaml").read_text())

@@ -50,8 +50,7 @@ SMALL = str(Path(__file__).parent / "small.yaml")
 
 def begun(asked: Question, runs: Path) -> tuple[Ledger, Plan]:
     found = plan(asked, [f"runs={runs}"])
-    ledger = found.ledger()
-    enter(ledger, found)
+    enter(ledger := found.ledger(), found)
     return ledger, found
 
 

@@ -214,8 +214,7 @@ def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     document = json.loads(finished.stdout)
     assert (document["law"], document["points"]["used"]) == ("power_law_floor_d", 10)
     found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
-    ledger = found.ledger()
-    enter(ledger, found)
+    enter(ledger := found.ledger(), found)
     work(ledger, found)
     expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
     report = runs / "studies" / "small" / "report"

@@ -70,8 +70,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     name, words = written(folder), [f"runs={folder / 'runs'}"]
     planned = plan(question(read(name), words), words)
-    ledger = planned.ledger()
-    enter(ledger, planned)
+    enter(ledger := planned.ledger(), planned)
     work(ledger, planned)
     finetuned = finetunings(ledger, planned, read(name).downstream)
     assert finetuned is not None
@@ -181,7 +180,8 @@ def test_a_table_judged_by_score_is_trained_with_a_baseline_under_each_heading(t
     assert main([*words, "--keep", str(tmp_path / "page.md")]) == 0
     found = json.loads(capsys.readouterr().out)
     rows = {line["row"]: line for line in found["rows"]}
-    assert {row: rows[row]["runs"]["planned"] for row in rows} == {"second": 2, "first": 3, "longest": 2, "long": 3}
+    planned = [(row, rows[row]["runs"]["planned"]) for row in rows]
+    assert planned == [("second", 2), ("first", 3), ("longest", 2), ("long", 3)]
     assert [row for row in rows if rows[row]["difference"]] == ["second", "longest"]
     assert set(found["pools"]) == {"first", "long"}
     runs, paper = pandas.read_csv(points), pandas.read_csv(tmp_path / "own.csv").set_index("row")
