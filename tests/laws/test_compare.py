@@ -14,7 +14,7 @@ from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.laws import Points, compare, exponents, fit, fit_joint, prediction
 from scaling.laws.compare import advantage, akaike_weights, mean_interval
-from tests.laws.conftest import LAW, THETA, grid, study
+from tests.laws.conftest import LAW, THETA, study
 from tests.studies.test_plan import refused
 
 NOISE = 0.003
@@ -53,17 +53,16 @@ def test_the_true_law_wins_and_a_mean_over_laws_holds_their_disagreement():
 
 def ladder(k=1.0, seed=0, noise=NOISE):
     """Five sizes at 20 tokens a parameter, three seeds each: L = 2 + 8 (k C / 10¹²)^-0.06."""
-    N = np.repeat(np.geomspace(1e5, 3e7, 5), 3)
+    N, errors = np.repeat(np.geomspace(1e5, 3e7, 5), 3), noise * np.random.default_rng(seed).standard_normal(15)
     C = 6.0 * 20 * N**2
-    errors = noise * np.random.default_rng(seed).standard_normal(len(N))
     return {"N": N, "D": 20 * N, "C": C, "loss": (2 + 8 * (k * C / 1e12) ** -0.06) * np.exp(errors)}
 
 
 def field(k=1.0, cost=6.0):
     """Chinchilla's law exactly, of a model whose tokens are worth as many more as k says, at equal split."""
-    columns = grid(np.geomspace(1e6, 1e8, 5), np.geomspace(2e7, 2e9, 5))
-    N, D = columns["N"], columns["D"]
-    return columns | {"C": cost * N * D, "loss": 1.8 + 400 * (N * k**0.5) ** -0.34 + 400 * (D * k**0.5) ** -0.34}
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e8, 5), np.geomspace(2e7, 2e9, 5)))
+    loss = 1.8 + 400 * (N * k**0.5) ** -0.34 + 400 * (D * k**0.5) ** -0.34
+    return {"N": N, "D": D, "C": cost * N * D, "loss": loss}
 
 
 def table(path, columns, **more):

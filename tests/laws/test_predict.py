@@ -163,22 +163,20 @@ def table(count=40, noise=0.003, seed=0):
 
 def test_the_back_test_leaves_out_the_largest_by_each_axis():
     points = Points(grid(*WIDE, 2e-3))
-    law = fit("chinchilla", points, objective="log_squared", starts=64)
+    law, C = fit("chinchilla", points, objective="log_squared", starts=64), 6 * points["N"] * points["D"]
     tests = back_test(law, 0.9)
     assert {test["axis"] for test in tests} == {"N", "D", "C"}
     assert {test["runs"] for test in tests if test["axis"] == "N"} == {16, 32}  # whole levels
-    C = 6 * points["N"] * points["D"]
     assert all((test["from"] * (1 - 1e-9) <= C).sum() == test["runs"] for test in tests if test["axis"] == "C")
     assert np.mean([test["covered"] for test in tests]) >= 0.85
 
 
 def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
-    points = Points(grid(*WIDE, 1e-3, **FARSEER))
+    points, far = Points(grid(*WIDE, 1e-3, **FARSEER)), {"N": np.array([2e10]), "D": np.array([2e12])}
     choice = choose(points, powers=(0.0,))
     assert choice.trials[0].form.name == "farseer"
     assert {trial.form.name for trial in choice.trials} == {"farseer", "chinchilla", "kaplan_n_d"}
     assert choice.trials[0].score == min(trial.score for trial in choice.trials) >= 1
-    far = {"N": np.array([2e10]), "D": np.array([2e12])}
     true = FARSEER["form"].predict(FARSEER["theta"], far)
     assert choice.fit(points).predict(**far) == pytest.approx(true, rel=0.02)
 

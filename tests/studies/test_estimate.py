@@ -90,7 +90,6 @@ def test_the_smallest_grid_of_a_law_identifies_it(law):
 
 def test_a_law_is_supposed_only_where_it_applies(tmp_path, monkeypatch):
     """Published constants within their range; no law that predicts a loss above ln V or below 0."""
-    monkeypatch.setattr(estimate, "calibrate", lambda _: None)  # nothing is timed
     asked, scales = read(SMALL), [2**n for n in range(5)]
     small, large = (
         [{"N": n * N, "D": n * D, "C": 6 * n * N * n * D, "held_out": False} for N in scales for D in scales[:3]]
@@ -98,17 +97,17 @@ def test_a_law_is_supposed_only_where_it_applies(tmp_path, monkeypatch):
     )
     within = predicted_interval(asked, large, {}, [32000] * 15)
     assert within["low"] < within["loss"] < within["high"] < math.log(32000)
-    impossible = {"A": 40.0, "B": 200.0, "alpha": 0.5, "beta": 0.6}
     for changes, runs, reason in (
         ({}, small, "published"),
         ({"target": {"N": 1e12, "D": 1e10}}, large, "1e+12"),
-        ({"suppose": {"E": 7.0, **impossible}}, small, "above ln V"),
-        ({"suppose": {"E": -9.0, **impossible}}, small, "no loss"),
+        ({"suppose": {**SUPPOSED, "E": 7.0}}, small, "above ln V"),
+        ({"suppose": {**SUPPOSED, "E": -9.0}}, small, "no loss"),
     ):
         found = predicted_interval(replace(asked, **changes), runs, {}, [512] * 15) or {}
         assert reason in found["reason"]
         assert "low" not in found
     # An earlier fit of the study, where it identified every parameter.
+    monkeypatch.setattr(estimate, "calibrate", lambda _: None)  # nothing is timed
     file = tmp_path / "studies" / "small" / "report" / "fit.json"
     file.parent.mkdir(parents=True)
     fit = {"law": "chinchilla", "question": asked.question, "estimates": SUPPOSED}

@@ -131,10 +131,8 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
 
 def fitted(folder: Path, law: str, *estimates: float) -> Path:
     """The fit of a law of the best rate or batch, as `scaling fit --json` writes it."""
-    path = folder / f"{law}.json"
-    path.write_text(
-        json.dumps({"law": law, "estimates": dict(zip(named(law).parameter_names, estimates, strict=True))})
-    )
+    path, names = folder / f"{law}.json", named(law).parameter_names
+    path.write_text(json.dumps({"law": law, "estimates": dict(zip(names, estimates, strict=True))}))
     return path
 
 

@@ -62,8 +62,7 @@ def test_each_heading_has_a_baseline_and_a_scatter_of_its_own():
 def test_false_verdicts_are_as_rare_as_they_say():
     """Fifty rows that do not differ: in one study of twenty some row is said to."""
     rows = {"base": 0.0} | {str(row): 0.0 for row in range(50)}
-    seeds = {row: 10 if row == "base" else 3 for row in rows}
-    said = 0
+    seeds, said = {row: 10 if row == "base" else 3 for row in rows}, 0
     for study in range(400):
         found = compare(drawn(study, rows, seeds), dict.fromkeys(rows, "base"))
         said += any(one["adjusted"] < 0.05 for one in found.differences.values())
@@ -71,12 +70,11 @@ def test_false_verdicts_are_as_rare_as_they_say():
 
 
 def test_spearman_is_scipys_and_its_interval_narrows():
-    x, y = np.random.default_rng(0).normal(size=(2, 30))
-    y = y + x
-
     def agreed(x, y):
         return agreement(dict(enumerate(map(float, x))), dict(enumerate(map(float, y))))
 
+    x, noise = np.random.default_rng(0).normal(size=(2, 30))
+    y = x + noise
     for ours, theirs in ((x, y), (x.round(), y.round())):  # with ties
         assert agreed(ours, theirs)["value"] == pytest.approx(cast(Any, stats.spearmanr(ours, theirs)).statistic)
     found, few = agreed(x, y), agreed(x[:8], y[:8])
