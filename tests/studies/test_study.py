@@ -108,8 +108,8 @@ def test_a_plan_that_grows_takes_its_trunk_further(tmp_path, monkeypatch):
     """As an adaptive study does, which decides for a longer branch of a trunk once the shorter one is done."""
     settings = {**SET, "schedule": {"kind": "WSD", "warmup": 2, "decay": 0.25}}
     ledger, whole = few(tmp_path, set=settings, grid={"trainer.max_steps": [8, 24]})
-    short, _ = sorted(whole.runs, key=lambda run: run.flops)
-    first, (trunk,) = replace(whole, runs=(short,)), whole.trunks
+    short, (trunk,) = min(whole.runs, key=lambda run: run.flops), whole.trunks
+    first = replace(whole, runs=(short,))
 
     def look() -> float:
         assert len(ledger.attempts(trunk)) < 5
@@ -118,8 +118,7 @@ def test_a_plan_that_grows_takes_its_trunk_further(tmp_path, monkeypatch):
     runs = Runs(Serial(), ledger, Size(1), first, decided=lambda: whole if ledger.result(short.run) else first)
     monkeypatch.setattr(runs, "look", look)
     runs.work()
-    assert lacking(ledger.root) == [trunk]
-    assert len(ledger.attempts(trunk)) == 2
+    assert (lacking(ledger.root), len(ledger.attempts(trunk))) == ([trunk], 2)
 
 
 INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
@@ -151,10 +150,8 @@ def test_a_prediction_is_scored_when_its_run_has_ended_and_refused_once_it_has_b
     finish(ledger, runs[0], 2.55)
     finish(ledger, runs[1], 2.8)
     finish(ledger, runs[2], None, "diverged")
-    by_run = {entry["run"]: entry for entry in registered(ledger)}
-    assert [by_run[run]["standing"] for run in runs] == ["scored", "scored", "no loss"]
-    assert [by_run[run]["covered"] for run in runs] == [True, False, None]
-    assert by_run[runs[1]]["relative_error"] == pytest.approx(2.5 / 2.8 - 1)
+    found = {entry["run"]: (entry["standing"], entry["covered"]) for entry in registered(ledger)}
+    assert [found[run] for run in runs] == [("scored", True), ("scored", False), ("no loss", None)]
     record = calibration(registered(ledger))
     assert record["levels"] == [{"level": 0.95, "scored": 2, "inside": 1, "covered": 0.5}]
     assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)

@@ -66,16 +66,10 @@ SLOW = ("layer_types", "vaswani2017_table2", "wikisum2018")  # whose recurrent r
 )
 def test_golden(name, request):
     """A table's truth as a text to review, a line a row; `pytest --golden` writes it anew."""
-    found = {
-        row: {
-            "parameters": one["parameters"],
-            "ops": one["ops"],
-            "flops": one["flops_forward"],
-            "by_slot": {slot: number for slot, number in sorted(one["by_slot"].items()) if number},
-        }
-        for row, one in counted(name).items()
-    }
-    path = TESTS / "golden" / "table" / f"{name}.json"
+    path, found = TESTS / "golden" / "table" / f"{name}.json", {}
+    for row, one in counted(name).items():
+        found[row] = {"parameters": one["parameters"], "ops": one["ops"], "flops": one["flops_forward"]}
+        found[row]["by_slot"] = {slot: number for slot, number in sorted(one["by_slot"].items()) if number}
     if request.config.getoption("--golden"):
         lines = (f" {json.dumps(row)}: {json.dumps(line)}" for row, line in found.items())
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -72,8 +72,7 @@ def trained(tmp_path_factory):
     planned = plan(question(read(name), words), words)
     enter(ledger := planned.ledger(), planned)
     work(ledger, planned)
-    finetuned = finetunings(ledger, planned, read(name).downstream)
-    assert finetuned is not None
+    finetuned: Any = finetunings(ledger, planned, read(name).downstream)
     enter(ledger, finetuned)
     work(ledger, finetuned)
     (ledger.folder(planned.runs[-1].run) / "result.json").unlink()
