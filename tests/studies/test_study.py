@@ -152,6 +152,7 @@ def test_a_prediction_is_scored_when_its_run_has_ended_and_refused_once_it_has_b
     finish(ledger, runs[2], None, "diverged")
     found = {entry["run"]: (entry["standing"], entry["covered"]) for entry in registered(ledger)}
     assert [found[run] for run in runs] == [("scored", True), ("scored", False), ("no loss", None)]
+    assert min(entry["relative_error"] or 0 for entry in registered(ledger)) == pytest.approx(2.5 / 2.8 - 1)
     record = calibration(registered(ledger))
     assert record["levels"] == [{"level": 0.95, "scored": 2, "inside": 1, "covered": 0.5}]
     assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)
