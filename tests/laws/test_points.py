@@ -50,8 +50,8 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path):
         with ledger.claim(entry["run"]) as attempt:
             counted = {"N": {"non_embedding": N, "total": 2 * N}, "C": {"exact": 6 * N * D}}
             attempt.finish("finished", {"loss": loss, "tokens": D, **counted})
-    points = load_points(tmp_path / "runs")
-    assert (points.count(), points.definition("N")) == ("36 points", "without embeddings")
+    points = scaling.fit(tmp_path / "runs", **FEW).document["points"]
+    assert (points["count"], points["definitions"]["N"]) == ("36 points", "without embeddings")
     plan = {"name": "mine", "question": "which?", "base": "decoder", "set": {}, "grid": {"seed": [0]}}
     ledger.save_plan("mine", {"study": plan, "command": [], "runs": entries})
     assert scaling.fit(tmp_path / "runs" / "studies" / "mine", **FEW).document["held_out"]["n"] == 1
