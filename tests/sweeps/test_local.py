@@ -31,7 +31,7 @@ from tests.serial import work
 from tests.studies.test_unfinished import until
 from tests.sweeps.conftest import PATIENT, WORDS, tree, write
 from tests.training.conftest import Child
-from tests.wandb_server.server import Request, Run, Server
+from tests.wandb_server.server import KEY, Request, Run, Server
 
 
 def table(folder: Path) -> bytes:
@@ -321,19 +321,20 @@ def test_the_server_has_the_file_as_it_stands(client, capsys):
     assert client.world.sweeps["s0000000"].config == tree(run_cap=3)
 
 
-def test_a_refusal_is_one_line_and_nothing_is_registered(client, capsys, monkeypatch):
-    client.fail("status", status=403, times=100, matches=lambda request: "UpsertSweep" in request.query)
-    path, wrong = str(write(Path("small.yaml"))), "0" * 40
-    for key, words, what in (
-        (client.key, [], "may the key write to me/"),
-        (wrong, [], "check the key"),
+@pytest.mark.parametrize(
+    ("key", "words", "what"),
+    [
+        (KEY, [], "may the key write to me/"),
+        ("0" * 40, [], "check the key"),
         (None, [], "no W&B key: nothing was sent"),
-        (client.key, ["seed=1"], "seed=1: a registered sweep's agents read the file alone"),
-        (client.key, ["--workers", "2"], "add --local"),
-    ):
-        client.requests.clear()
-        monkeypatch.delenv("WANDB_API_KEY") if key is None else monkeypatch.setenv("WANDB_API_KEY", key)
-        assert main(["sweep", path, *words]) == 2
-        assert what in one_line(capsys)
-        assert not client.requests or (not words and key)
+        (KEY, ["seed=1"], "seed=1: a registered sweep's agents read the file alone"),
+        (KEY, ["--workers", "2"], "add --local"),
+    ],
+)
+def test_a_refusal_is_one_line_and_nothing_is_registered(key, words, what, client, capsys, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY") if key is None else monkeypatch.setenv("WANDB_API_KEY", key)
+    client.fail("status", status=403, times=100, matches=lambda request: "UpsertSweep" in request.query)
+    assert main(["sweep", str(write(Path("small.yaml"))), *words]) == 2
+    assert what in one_line(capsys)
     assert not client.world.sweeps
+    assert not client.requests or (key and not words)

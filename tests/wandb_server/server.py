@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +20,8 @@ from typing import Any
 import yaml
 
 ENTITY, KEY = "me", "c0ffee" * 6 + "beef"
+PAGE = 1_000  # rows of a history that one answer holds
 STREAM = re.compile(r"/files/[^/]+/[^/]+/([^/]+)/file_stream")
-OPERATION = re.compile(r"(query|mutation)[^{]*\{\s*(\w+)")  # its arguments are known by the names of the variables
-FREE = ("keys", "liveData")  # whose documents have keys of their own
 Answer = dict[str, Any]
 
 
@@ -40,9 +40,12 @@ class Run:
     state: str = "running"
     stopped: bool = False
 
-    def document(self) -> Answer:
-        last = max(self.rows, default=-1)
+    def document(self, asked: Answer) -> Answer:
+        last, counts = max(self.rows, default=-1), Counter(itertools.chain(*self.rows.values()))
+        keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
+        steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
         live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
+        live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
         fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
         fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
         fixed |= {key: self.given.get(key) for key in ("jobType", "tags")}
@@ -55,7 +58,8 @@ class Run:
             "summaryMetrics": json.dumps(self.summary),
             "historyLineCount": len(self.rows) if self.lines is None else self.lines,
             "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-            "historyKeys": {"keys": {}, "sets": [], "lastStep": last},
+            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+            "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
             "parquetHistory": {"parquetUrls": [], "liveData": live},
         }
 
@@ -95,16 +99,17 @@ class World:
         self.agents: list[str] = []
 
     def answer(self, text: str, asked: Answer) -> Answer:
-        (kind, name), names = OPERATION.findall(text)[0], set(re.findall(r"\w+", text))
+        kind, fields = parsed(text)
         if kind == "mutation":
-            return filled({name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)}, names)
+            (name,) = fields
+            return selected(fields, {name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)})
         teams = {"edges": [{"node": {"name": ENTITY}}]}
         viewer = {"id": "u", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
         known = {each.project for each in (*self.runs.values(), *self.sweeps.values())}
         name = asked.get("project") or asked.get("projectName")
         model = self.project(name, asked) if name else None
         roots = {"viewer": viewer, "model": model, "project": model if name in known else None}
-        return filled({**roots, "serverInfo": {"features": []}}, names)
+        return selected(fields, {**roots, "serverInfo": {"features": []}})
 
     def project(self, name: str, asked: Answer) -> Answer:
         """A project with the run, the sweep or the page of runs that is asked for."""
@@ -112,8 +117,8 @@ class World:
         own = [run for run in self.runs.values() if run.project == name and wanted in (None, run.sweep)]
         begin, named = int(asked.get("cursor") or 0), asked.get("runName") or asked.get("runId") or asked.get("run")
         end = begin + asked.get("perPage", 50)
-        nodes = [{"cursor": str(end), "node": run.document()} for run in own[begin:end]]
-        run = next((run.document() for run in own if run.name == (named or asked.get("name"))), None)
+        nodes = [{"cursor": str(end), "node": run.document(asked)} for run in own[begin:end]]
+        run = next((run.document(asked) for run in own if run.name == (named or asked.get("name"))), None)
         sweep = self.sweeps.get(asked.get("sweep") or asked.get("name") or "")
         page = {"edges": nodes, "pageInfo": {"endCursor": str(end), "hasNextPage": end < len(own)}}
         one = {"run": run, "bucket": run, "sweep": sweep and sweep.document(), "runs": page, "runCount": len(own)}
@@ -149,7 +154,7 @@ class World:
         run.given |= {key: value for key, value in asked.items() if value is not None}
         run.config |= json.loads(asked.get("config") or "{}")
         run.state = "running"
-        return {"bucket": run.document(), "inserted": is_new}
+        return {"bucket": run.document({}), "inserted": is_new}
 
     def create_run_files(self, asked: Answer) -> Answer:
         files = [{"name": name, "uploadUrl": f"{asked['url']}/upload/{name}"} for name in asked["files"]]
@@ -169,14 +174,40 @@ class World:
         return {"stopped": True} if run.stopped else {}
 
 
-def filled(source: Any, names: set[str]) -> Any:
-    """A document as GraphQL answers: what is asked for and the world lacks is null, so the client may ask for more."""
-    if isinstance(source, list):
-        return [filled(item, names) for item in source]
-    if not isinstance(source, dict):
+# As much of GraphQL as the client writes: one operation and its fragments. What is asked for is known by the names of
+# the variables, so arguments are not read. What the world lacks is null, so the client may ask for more.
+
+
+def parsed(text: str) -> tuple[str, Answer]:
+    """The kind of an operation, and the tree of its fields."""
+    text = re.sub(r"\([^()]*\)|#.*", "", text)
+    operation, *fragments = re.split(r"\bfragment\b", text)
+    for fragment in reversed(fragments):
+        body = fragment[fragment.index("{") + 1 : fragment.rindex("}")]
+        operation = re.sub(rf"\.\.\.\s*{fragment.split()[0]}\b", body, operation)
+    tokens = iter(re.findall(r"\w+|[{}]", operation))
+
+    def fields() -> Answer:
+        tree: Answer = {}
+        for token in tokens:
+            if token == "}":
+                break
+            if token == "{":
+                tree[[*tree][-1]] = fields()
+            else:
+                tree[token] = {}
+        return tree
+
+    kind, *_ = next(tokens), *itertools.takewhile("{".__ne__, tokens)
+    return kind, fields()
+
+
+def selected(tree: Answer, source: Any) -> Any:
+    if not tree or source is None:
         return source
-    known = {key: value if key in FREE else filled(value, names) for key, value in source.items()}
-    return dict.fromkeys(names) | known
+    if isinstance(source, list):
+        return [selected(tree, item) for item in source]
+    return {name: selected(inner, source.get(name)) for name, inner in tree.items()}
 
 
 @dataclass
