@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,13 @@ def opened(page: Path, folder: Path, *flags: str) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def found(expression: str, page: Path, folder: Path, *flags: str) -> Any:
-    """What a script finds in a page whose policy lets it run."""
+def found(expression: str, page: Path, folder: Path, *flags: str, width: int = 1000) -> Any:
+    """What a script finds in a page of this width, whose policy lets it run."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text(encoding="utf-8"))
-    copy = folder / "page.html"
-    copy.write_text(f"{text}<script>document.title = JSON.stringify({expression})</script>", encoding="utf-8")
-    document, _ = opened(copy, folder, *flags)
+    frame = f'<iframe srcdoc="{escape(text)}" style="border: 0; width: {width}px; height: 740px"></iframe>'
+    script = f"onload = () => document.title = JSON.stringify(frames[0].eval({json.dumps(expression)}))"
+    (folder / "frame.html").write_text(f"<title></title>{frame}<script>{script}</script>", encoding="utf-8")
+    document, _ = opened(folder / "frame.html", folder, *flags)
     return json.loads(unescape(document.partition("<title>")[2].partition("</title>")[0]))
 
 
@@ -61,7 +62,7 @@ def test_a_page_scrolls_in_one_direction_only_and_tables_take_the_width_they_nee
     cut = "[...document.querySelectorAll('.scroll')].filter(t => t.scrollWidth > t.clientWidth + 1).length"
     measures = f"[innerWidth, document.documentElement.scrollWidth, Math.min(...{sizes}), {cut}]"
     for width in (360, 400, 1000, 1600):
-        inner, wide, smallest, tables = found(measures, study.page, tmp_path, f"--window-size={width},740")
+        inner, wide, smallest, tables = found(measures, study.page, tmp_path, width=width)
         assert inner == width
         assert wide <= inner
         assert smallest >= 8
