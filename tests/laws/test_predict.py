@@ -81,12 +81,12 @@ FAR = {"N": 8e9, "D": 3.2e11}
 CHANCE = {"task_b": 0.25}
 
 
-def scores(noise=0.005, examples=2000, shared=0.0, sizes: tuple[float, float] = (1e8, 3e9)):
-    """30 runs; `shared` is an error of the score that a run's error of the loss brings, in scores per nat."""
+def scores(examples=2000, sizes: tuple[float, float] = (1e8, 3e9)):
+    """The loss and the score of 30 runs."""
     rng, N = np.random.default_rng(0), np.repeat(np.geomspace(*sizes, 5), 6)
-    D, error = N * np.tile(np.geomspace(10, 320, 6), 5), noise * rng.standard_normal(len(N))
+    D, error = N * np.tile(np.geomspace(10, 320, 6), 5), 0.005 * rng.standard_normal(len(N))
     loss = LAW.predict(LOSS, {"N": N, "D": D}) * np.exp(error)
-    score = rng.binomial(examples, SIGMOID.predict(SCORE, {"loss": loss})) / examples + shared * error
+    score = rng.binomial(examples, SIGMOID.predict(SCORE, {"loss": loss})) / examples
     columns = {"N": N, "D": D, "loss": loss, "accuracy": score}
     return columns | {"examples": np.full(len(N), float(examples)), "options": np.full(len(N), 4.0)}
 
