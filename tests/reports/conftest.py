@@ -6,6 +6,7 @@ import math
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -39,7 +40,7 @@ def make_study(
     found = plan(read(str(folder / "small.yaml")), [f"runs={folder / 'runs'}"])
     enter(ledger := found.ledger(), found)
     for place, one in enumerate(found.runs):
-        how, cost, tokens = outcome(place), one.experiment.cost, one.experiment.tokens(one.steps)
+        how, cost, tokens = cast(Any, outcome(place)), one.experiment.cost, one.experiment.tokens(one.steps)
         if how is None:
             continue
         with ledger.claim(one.run) as attempt:

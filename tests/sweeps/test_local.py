@@ -89,7 +89,7 @@ def small(folder: Path, steps: int, rates: list[float]) -> Path:
 
 
 @pytest.fixture
-def start(server, tmp_path) -> Callable[..., subprocess.Popen[bytes]]:
+def start(server, tmp_path) -> Callable[..., subprocess.Popen[Any]]:
     """Start a command at our server, with secrets in its environment."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
     secrets = {"SECRET_TOKEN": CANARY, "HOSTNAME": CANARY}

@@ -121,8 +121,8 @@ def test_kept_points_decide_early_for_the_end_and_for_the_paper():
     made = {(each["small"], each["large"]): each for each in document["decisions"]}
     early, final, paper = "our loss at 0.125 of the steps", "our final loss", "the paper's final loss"
     assert set(made) == {(early, final), (early, paper), (final, paper), ("the paper's early loss", paper)}
-    found, means = made[early, final], pandas.read_csv(KEPT).groupby("row")[["early", "loss"]].mean().loc[names]
-    agree = [(a[0] < b[0]) == (a[1] < b[1]) for a, b in combinations(means.to_numpy(), 2)]
+    found, means = made[early, final], cast(Any, pandas.read_csv(KEPT).groupby("row")[["early", "loss"]].mean())
+    agree = [(a[0] < b[0]) == (a[1] < b[1]) for a, b in combinations(means.loc[names].to_numpy(), 2)]
     assert (found["rows"], found["pairs"], found["accuracy"]) == (9, 36, pytest.approx(np.mean(agree)))
     same = scaling.decide("narang2021_cpu", source=KEPT, against=KEPT, rows=["GeLU", "GeGLU", "ReGLU"])
     assert {decision["accuracy"] for decision in same.decisions if decision["small"] == final} == {1.0}
