@@ -11,7 +11,7 @@ from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import CURVE_LAWS
-from scaling.laws.curves import Curve, Sizes, columns_of, fit_curves, read_curves
+from scaling.laws.curves import Curve, Sizes, columns_of, covariance, fit_curves, places_of, read_curves
 from scaling.laws.points import load_points
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
@@ -54,6 +54,15 @@ def test_a_constant_rate_gives_chinchilla_and_the_multi_power_law_is_the_sum_of_
     plain = power + TRUTH["C"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
     true = np.array([TRUTH[name] for name in LAW.parameter_names])
     assert plain - LAW.predict(true, columns_of(curve, RATE, 0.999))[0] == pytest.approx(TRUTH["C"] * gain, rel=0.01)
+
+
+def test_errors_of_a_run_fall_apart_with_the_logarithm_of_the_step():
+    """Of one run by exp(-|log s - log t| / ℓ), of one trunk by the trunk's alone, of two trunks not at all."""
+    curve = curve_at([100, 200], np.full(400, RATE))
+    places = places_of([curve, replace(curve, run="b", trunk="a"), replace(curve, run="c")])
+    errors = covariance(replace(SIZES, trunk=0.002, run=0.003, length=np.log(2)), places)
+    noise = SIZES.evaluation**2
+    assert errors[0] == pytest.approx([13e-6 + noise, 4e-6 + 9e-6 / np.e, 4e-6, 4e-6, 0, 0], rel=1e-4)
 
 
 def test_the_law_and_its_errors_are_recovered(fitted):

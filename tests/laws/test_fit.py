@@ -7,8 +7,8 @@ import pytest
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.laws import fit, intervals, optimal
-from scaling.laws.intervals import METHODS, student
+from scaling.laws import fit, intervals, optimal, parameter
+from scaling.laws.intervals import METHODS, bound, student
 from tests.laws.conftest import FARSEER, LAW, grid, study, width
 
 SMALL = np.array([2.184, 26.3, 36000.0, 0.605, 0.945])
@@ -119,6 +119,17 @@ def test_the_interval_of_a_straight_line_is_the_textbooks(method, points):
         assert low * half <= width(found) / 2 <= high * half
         if method != "bootstrap":
             assert found.high - found.estimate == pytest.approx(found.estimate - found.low, rel=1e-2)
+
+
+def test_unequal_errors_widen_both_ends_under_a_bounded_influence():
+    """The larger half of the runs scatters a hundred times as much as the smaller one, which a score does not show."""
+    C, rng = np.geomspace(1e18, 1e20, 80), np.random.default_rng(10)
+    errors = np.where(np.arange(80) > 40, 0.05, 0.0005) * rng.standard_normal(80)
+    found = fit("power_law_c", {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(errors)})
+    problem = found.problem, found.u, found.objective, [parameter(found.form, "alpha")]
+    (alone,), (widened,) = bound(*problem, found.refits[:0]), bound(*problem, found.refits)
+    assert widened.high - widened.estimate > 1.1 * (alone.high - alone.estimate)
+    assert widened.estimate - widened.low > 1.1 * (alone.estimate - alone.low)
 
 
 def test_what_the_points_do_not_close_is_open_and_not_identified():

@@ -12,8 +12,8 @@ from scipy.stats import t
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.laws import Points, composed, fit, fit_two_steps, named, predict_runs
-from scaling.laws.held_out import back_test, choose, judge
+from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
+from scaling.laws.held_out import back_test, candidates, choose, judge
 from scaling.laws.intervals import METHODS, student
 from scaling.laws.predict import Discrepancy
 from tests.laws.conftest import FARSEER, LAW, grid, study, width
@@ -81,12 +81,12 @@ FAR = {"N": 8e9, "D": 3.2e11}
 CHANCE = {"task_b": 0.25}
 
 
-def scores(examples=2000, sizes: tuple[float, float] = (1e8, 3e9)):
-    """The loss and the score of 30 runs."""
+def scores(examples=2000, sizes: tuple[float, float] = (1e8, 3e9), noise=0.005, shared=0.0):
+    """30 runs; `shared` is an error of the score that a run's error of the loss brings, in scores per nat."""
     rng, N = np.random.default_rng(0), np.repeat(np.geomspace(*sizes, 5), 6)
-    D, error = N * np.tile(np.geomspace(10, 320, 6), 5), 0.005 * rng.standard_normal(len(N))
+    D, error = N * np.tile(np.geomspace(10, 320, 6), 5), noise * rng.standard_normal(len(N))
     loss = LAW.predict(LOSS, {"N": N, "D": D}) * np.exp(error)
-    score = rng.binomial(examples, SIGMOID.predict(SCORE, {"loss": loss})) / examples
+    score = rng.binomial(examples, SIGMOID.predict(SCORE, {"loss": loss})) / examples + shared * error
     columns = {"N": N, "D": D, "loss": loss, "accuracy": score}
     return columns | {"examples": np.full(len(N), float(examples)), "options": np.full(len(N), 4.0)}
 
@@ -112,6 +112,16 @@ def test_a_score_is_predicted_with_the_errors_of_both_steps():
     assert 0.99 < high.run.high <= 1.0
     direct = fit("direct_sigmoid", scores(examples=60), fixed={"b": 0.25}, **FEW)
     assert predict_runs(direct, [{"N": 1e7, "D": 1e7}], method="t")[0].run.low >= 0.0
+
+
+def test_errors_that_a_run_shares_between_the_steps_are_counted_once_more():
+    """A run that is worse than its size in loss, and worse than its loss in score, is the less predictable."""
+    for shared, factor in ((-2, 1.02), (2, 0.98)):
+        paired = fit_two_steps(STEPS, scores(20000, noise=0.01, shared=shared), fixed=CHANCE, **FEW)
+        apart = TwoStep(paired.loss, paired.task, paired.rows)
+        apart.__dict__["correlation"] = 0.0
+        one, other = (predict_runs(each, [FAR], method="t")[0].run for each in (paired, apart))
+        assert (width(one) > factor * width(other)) == (shared < 0)
 
 
 def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part_in_the_first():
@@ -179,6 +189,13 @@ def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
     assert choice.trials[0].score == min(trial.score for trial in choice.trials) >= 1
     true = FARSEER["form"].predict(FARSEER["theta"], far)
     assert choice.fit(points).predict(**far) == pytest.approx(true, rel=0.02)
+
+
+def test_candidates_have_the_columns_of_the_table():
+    repeated = {**study(64), "U": np.geomspace(1e8, 1e9, 64)}
+    mixture = {"p_1": np.linspace(0.1, 0.9, 9), "p_2": np.linspace(0.9, 0.1, 9), "loss": np.linspace(2, 3, 9)}
+    for points, name in ((repeated, "data_constrained"), (mixture, "mixture_exponential_2")):
+        assert [form.name for form in candidates(Points(points))] == [name]
 
 
 def test_the_back_test_of_a_chosen_law_chooses_without_the_runs_it_leaves_out():

@@ -200,12 +200,12 @@ def test_a_project_comes_whole_and_once_and_what_is_missing_is_said_and_fetched_
     assert output == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
     client.requests.clear()
     run = add(client, 3)
-    row, run.lines = run.rows.pop(7), 24
-    for _ in range(2):  # it is said again
+    for step, lines, what in ((7, 24, "23 of 24 rows"), (23, None, "its rows end at 22, and W&B's at 23")):
+        row, run.lines = run.rows.pop(step), lines
         assert pull() == 1
-        assert "not complete: me/proj/w0000003: 23 of 24 rows" in capsys.readouterr().out
-    assert len(pulled()) == 4
-    run.rows[7] = row
+        assert f"not complete: me/proj/w0000003: {what}" in capsys.readouterr().out
+        assert len(pulled()) == 4
+        run.rows[step] = row
     assert pull() == 0
     assert scanned(client) == ["w0000003"] * 3, "what is whole is not asked for again"
     assert len(Ledger.open("pulled").attempts(f"{3:016x}")) == 1
