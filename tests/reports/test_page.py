@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.base.markup import Code, Heading, Items, Pairs, formula, plain, to_html
+from scaling.base.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
 from scaling.base.printing import tag
 from scaling.cli import main
 from scaling.config.compose import load
@@ -170,6 +170,12 @@ def test_too_few_runs_for_a_law_are_shown_without_one(tmp_path, capsys):
         _ = report.fit
 
 
+def test_watching_a_study_that_is_done_ends_after_one_look(study):
+    (look,), runs = scaling.watch("small", runs=study.ledger.root), len(study.plan.runs)
+    assert str(look).startswith(f"{runs} of {runs} runs, 100% of the compute; E = ")
+    assert look.to_json()["interval"]["low"] < look.to_json()["interval_of_one_look"]["low"] < 2.1
+
+
 def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):
     """A report that has read the ledger is overtaken, before it writes its page, by a larger study."""
     ledger, planned = make_study(tmp_path, NO_LAW, lambda place: None if place == 9 else "finished")
@@ -193,6 +199,13 @@ def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):
     second.join()
     _, *lines = (ledger.study_folder("small") / "report" / "points.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == [run.run for run in larger.runs]
+
+
+def test_numbers_have_the_digits_that_their_intervals_leave():
+    assert significant(2.20096, 2.1795, 2.2131) == "2.201"
+    assert ends({"low": 2.17956, "high": 2.2131}) == "[2.180, 2.213]"
+    assert ends({"low": None, "high": 2.2131}).startswith("[open, ")
+    assert (percent(5.378e-5), percent(-0.0123)) == ("0.0054%", "−1.2%")
 
 
 def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
