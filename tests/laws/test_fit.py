@@ -69,6 +69,13 @@ def test_groups_are_fitted_by_generalised_least_squares():
     assert len(set(grouped.without(table["trunk"] == 5, 64).groups.tolist())) == 5
 
 
+def test_enough_points_leave_no_doubt_and_without_noise_no_interval(fitted):
+    exact = fit("chinchilla", study(30, noise=0.0))
+    assert (fitted.not_identified, exact.not_identified, exact.unreliable) == ((), (), ())
+    alpha = intervals(exact)["alpha"]
+    assert alpha.low == alpha.high == pytest.approx(0.3478)
+
+
 def test_wavy_errors_and_misses_beyond_the_scatter_of_seeds_are_named():
     exact = study(120, noise=0.0)
     wave = 0.01 * np.sign(np.sin(np.argsort(np.argsort(exact["loss"])) / 6))
