@@ -77,6 +77,25 @@ def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
         assert what in capsys.readouterr().err
 
 
+def test_a_study_is_trained_fitted_and_reported_and_no_run_is_trained_again(tmp_path, capsys, monkeypatch):
+    """By a law that nine points bound: open intervals take longer than all the runs."""
+    monkeypatch.setattr(found_in, "FIGURES", ())  # their files take as long as all the rest; the page draws them too
+    file, runs = tmp_path / "small.yaml", tmp_path / "runs"
+    file.write_text(Path(SMALL).read_text().replace("law: chinchilla", "law: power_law_floor_d"))
+    for look in ("trained", "again"):
+        assert main(["study", str(file), f"runs={runs}", "--workers", "1"]) == 0, look
+        out, err = capsys.readouterr()
+        for part in ("power_law_floor_d  L(x) = E", "study small: 9 points", "held out", "report: "):
+            assert part in out, look
+        assert "10 of 10 runs, 100% of the compute" in err
+    page = runs / "studies" / "small" / "report" / "index.html"
+    points = pandas.read_csv(page.with_name("points.csv"))
+    assert (list(points["status"]), points["held_out"].sum()) == (["finished"] * 10, 1)
+    assert all(name in page.read_text() for name in points["run"])
+    ledger = Ledger.open(runs)
+    assert [len(ledger.attempts(run)) for run in points["run"]] == [1] * 10
+
+
 def few(folder: Path, **changes: object) -> tuple[Ledger, Plan]:
     return begun(read(str(write(folder, **changes))), folder / "runs")
 
