@@ -39,7 +39,7 @@ BAD = {
     "start.folder=nowhere": "start.folder='nowhere': there is no such folder",
     "start.run=BASE start.step=5": "no whole checkpoint of step 5; take one of 8, 12",
     "train.parts=[head.wieght]": "no parameter has such a name; did you mean 'head.weight'",
-    "train.parts={last: 4}": "blocks; write {last: 1}",
+    "train.parts={last: 4}": "the tower has 1 block; write {last: 1}",
     "train.parts=bias": "train.parts='bias': the model below its head has no biases",
     "train.parts=head model.tie=[decoder,head]": "no parameters of its own; take head out of model.tie",
 }
