@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,21 @@ def test_a_plan_states_time_trunks_what_is_lacking_and_the_interval_to_come(tmp_
     assert found["outlook"]["low"] < found["outlook"]["loss"] < found["outlook"]["high"]
     assert found["shortfall"]["levels"] == {"N": 5, "D": 3}
     assert "9 points cannot identify the 5 parameters" in found["shortfall"]["sentence"]
+
+
+def test_what_a_first_step_makes_counts_for_no_speed(monkeypatch, tmp_path):
+    """The kernels of a new environment, half a minute: a quickstart was to take eleven hours."""
+    steps = []
+
+    def step() -> None:
+        steps.append(None)
+        time.sleep(1.1 * machine.PATIENCE if len(steps) == 1 else 0)
+
+    monkeypatch.setattr(machine, "_step", lambda _: step)
+    (run, *_) = plan(read(SMALL), [f"runs={tmp_path}"]).runs
+    speed = machine.calibrate([run.experiment])
+    assert speed is not None
+    assert all(seconds < 0.5 for _, seconds in speed.timed)
 
 
 def test_a_slow_machine_gets_a_smaller_quickstart_and_keeps_it(tmp_path, monkeypatch):
