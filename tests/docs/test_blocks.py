@@ -76,11 +76,11 @@ DIRECTIVE = re.compile(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", re
 EVERY = [*DOCUMENTS, *EXAMPLES]
 
 
-def understand(line: str, told: Any = ()) -> None:
+def understand(line: str, stand_ins: Any = ()) -> None:
     """Read the words of a command as the command line does, up to the call of the verb."""
     name, rest = named(words(line)[1:])
     function = getattr(scaling, function_name(name))
-    arguments, options, _ = parsed(name, function, [word for word in rest if word not in told])
+    arguments, options, _ = parsed(name, function, [word for word in rest if word not in stand_ins])
     unrun: Any = functools.wraps(function)(lambda *_, **__: None)
     verb(unrun)(*arguments, **options)
 

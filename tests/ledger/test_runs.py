@@ -141,7 +141,7 @@ def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
 
 
 def test_a_lock_that_changes_hands_while_another_looks_at_it_is_held_once(tmp_path, monkeypatch):
-    """The file that the second opened is removed by the first, and made anew by the third."""
+    """The file that the second opened is removed by the first, and made again by the third."""
     first, second, third = (Lock(tmp_path / "lock") for _ in range(3))
     flock = fcntl.flock
 
