@@ -14,7 +14,7 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import Range
 from scaling.base.printing import byte_size, short, span
 from scaling.cli import VERBS, documented, main
-from scaling.config.compose import names
+from scaling.config.files import names
 from scaling.verbs import function_name, function_of
 from scaling.verbs.verb import Flag, Result, verb
 

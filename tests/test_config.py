@@ -12,7 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.config.compose import FIXED, Config, assignments, document, load, names, shipped, table_file
+from scaling.config.compose import FIXED, assignments, load, table_file, varied
+from scaling.config.document import Config, document
+from scaling.config.files import names, shipped
 
 SHIPPED = {
     "defaults": """
@@ -62,7 +64,8 @@ SHIPPED = {
 def shelf(tmp_path, monkeypatch):
     """Write files into an empty working folder, next to a small set of shipped configs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scaling.config.compose.shipped", lambda: Path("configs"))
+    for module in ("compose", "files"):
+        monkeypatch.setattr(f"scaling.config.{module}.shipped", lambda: Path("configs"))
 
     def write(name: str, text: str | bytes) -> Path:
         path = Path(name)
@@ -291,7 +294,7 @@ def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
     assert repr(found) == "[1000, None, '007', 1500000000]"
     quantities = {"4k": 4000, "20M": 20_000_000, "1.5B": 1_500_000_000, "2T": 2 * 10**12, "5%": 0.05, "'4k'": "4k"}
     assert [load("plain", [f"model.x={text}"])["model.x"] for text in quantities] == list(quantities.values())
-    assert config.varied(["trainer.max_steps=5"])["trainer"] == {**config["trainer"], "max_steps": 5}
+    assert varied(config, ["trainer.max_steps=5"])["trainer"] == {**config["trainer"], "max_steps": 5}
     shelf("a.yaml", "base: plain\ntrain: {batch: {tokens: 25000}}\n")
     assert load("a.yaml", ["train.batch=4"])["train.batch"] == 4
 

@@ -12,7 +12,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.base.batch import Batch
-from scaling.config.compose import document, load, shipped
+from scaling.config.compose import load
+from scaling.config.document import document
+from scaling.config.files import shipped
 from scaling.model.cost import cost, count, inspected
 from scaling.model.tuned import blank
 

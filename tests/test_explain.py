@@ -5,7 +5,8 @@ import json
 import scaling
 from scaling.cli import VERBS, main
 from scaling.config import schema
-from scaling.config.compose import FIXED, names
+from scaling.config.compose import FIXED
+from scaling.config.files import names
 from scaling.laws import LAWS
 
 

@@ -11,18 +11,14 @@ not is laid over it key by key, and a bare word is short for a kind: no key of a
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, reduce
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os, nearest, refuse, under
+from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.base.numbers import (
     BelowOne,
     Long,
@@ -34,10 +30,10 @@ from scaling.base.numbers import (
     Seed,
     SmallInt,
 )
-from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
-from scaling.config.shape import Shape
-from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
+from scaling.config.document import Config, file_and_line, of_values, read_layer
+from scaling.config.files import SUFFIXES, data_at, find, find_size, names, shipped
+from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, parse, shown
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
@@ -96,116 +92,9 @@ NAMED = ("size", "data")  # sections whose bare word names a file; the bare word
 SECTIONS = ("model", *NAMED, *KINDED, *FIXED)
 RENAMED = {"steps": "max_steps", "clip": "gradient_clip_val"}  # names under `train` for settings of Lightning's Trainer
 
-FOLDERS = {"data": ["data", "task"]}  # of a group that has others than that of its name
-SUFFIXES = (".yaml", ".yml")
-TOKENS = (".npy", ".bin", ".ds")  # endings of arrays of token ids, and of files that lie beside some of them
-BESIDE_TOKENS = (".idx", ".index", ".metadata")
-SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
 _KEY = r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)"
 _OVERRIDE = re.compile(rf"(?:--)?{_KEY}=(.*)", re.DOTALL)
 _REFERENCE = re.compile(rf"\$\{{{_KEY}\}}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Config:
-    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key, and
-    `remarks` the values that a command filled in.
-    """
-
-    tree: dict[str, Any]
-    origin: dict[str, str]
-    remarks: tuple[str, ...] = ()
-
-    @cached_property
-    def _nodes(self) -> dict[str, Any]:
-        return dict(schema.walk(self.tree))
-
-    def __getitem__(self, key: str) -> Any:
-        """The value at a dotted key."""
-        return self._nodes[key]
-
-    def part(self, key: str) -> Config:
-        """The node below a dotted key, as a document."""
-        places = {at.removeprefix(f"{key}."): place for at, place in self.origin.items() if at.startswith(f"{key}.")}
-        return Config(self[key], places)
-
-    def varied(self, words: Iterable[str]) -> Config:
-        """The config with other values in sections with fixed keys, which `key=value` words give."""
-        layer = _of_words(map(_override, words))
-        laid = replace(self, tree=schema.overlay(self.tree, layer.tree), origin={**self.origin, **layer.origin})
-        return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
-
-    def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
-        """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
-        return self.place(ScalingError(what, fix=fix, key=key))
-
-    def refuse(self, condition: object, key: str, what: str, fix: str | None = None) -> None:
-        """Raise a mistake at a dotted key where a condition holds."""
-        if condition:
-            raise self.error(key, what, fix)
-
-    def place(self, error: ScalingError) -> ScalingError:
-        """An error that knows its dotted key, with the file, the line and the value filled in from it."""
-        if error.key is None or error.file is not None:
-            return error
-        parts = error.key.split(".")
-        below = (key for key in self.origin if key.startswith(f"{error.key}."))
-        above = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-        key = next((key for key in (error.key, *below, *above) if key in self.origin), None)
-        if key is None:
-            return error
-        file, line = _file_and_line(self.origin[key])
-        is_value = key == error.key and not isinstance(self[key], dict | list)
-        return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
-
-    @contextmanager
-    def placing(self, section: str | None = None) -> Iterator[None]:
-        """Place the mistakes of what runs here, and of the line or the file that a section names."""
-        try:
-            yield
-        except ScalingError as error:
-            # A piece names a key of its own line; a shape names one of its section.
-            is_whole = section is None or str(error.key).partition(".")[0] in self.tree
-            raise self.place(error if is_whole else error.under(str(section))) from None
-        except OSError as error:
-            if section is None:
-                raise
-            raise self.place(from_os(error, "cannot be read", key=section)) from None
-
-    def build(self, section: str, *shared: Any) -> Any:
-        """The piece that a section describes; a mistake in it is reported with its file and line."""
-        with self.placing(section):
-            return schema.build(section, self.tree[section], *shared)
-
-    def check(self) -> Config:
-        """Return this config, or raise the first mistake that the signatures of its classes and its sizes show."""
-        for section in filter(schema.SLOTS.get, self.tree):
-            if self.tree[section] is not None or section != "tuning":
-                with self.placing(section):
-                    schema.recipe(section, self.tree[section])
-        size = self.tree.get("size", {})
-        if not {"encoder", "decoder"} & size.keys():
-            with self.placing("size"):
-                Shape.of(size if size.get("vocabulary") else {**size, "vocabulary": 1})  # null: that of the data
-        return self
-
-    def save(self, path: str | Path) -> None:
-        """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
-        head = [f"# with --extend {json.dumps(file)}" for file in schema.extensions()]
-        try:
-            atomic.write(Path(path), "".join(f"{line}\n" for line in [*head, *self._lines(self.tree, "")]))
-        except OSError as error:
-            raise from_os(error, f"{path} cannot be written") from None
-
-    def _lines(self, tree: Mapping[str, Any], above: str) -> Iterator[str]:
-        for key, value in tree.items():
-            dotted, head = f"{above}{key}", "  " * above.count(".") + flow(key)
-            if isinstance(value, dict) and value:
-                yield f"{head}:"
-                yield from self._lines(value, f"{dotted}.")
-            else:
-                origin = self.origin.get(dotted, "")
-                yield f"{head}: {flow(value)}  # {origin if origin.isprintable() else flow(origin)}"
 
 
 class TableFile(NamedTuple):
@@ -217,7 +106,7 @@ class TableFile(NamedTuple):
 
     def path(self, key: str) -> Path:
         """A file next to the one that names it."""
-        return Path(_file_and_line(self.config.origin[key])[0]).parent / str(self.config[key])
+        return Path(file_and_line(self.config.origin[key])[0]).parent / str(self.config[key])
 
 
 def load(
@@ -239,7 +128,7 @@ def load(
     if name is None and "row" in named:
         raise command.error("row", "a row needs its table", "name it, as in table/narang2021 row=GeLU")
     chain = [] if name is None else _follow("model", find("model", name))
-    layers = [_read(shipped() / "defaults.yaml"), *chain]
+    layers = [read_layer(shipped() / "defaults.yaml"), *chain]
     layers += [layer for file in overlays for layer in _follow("model", find("model", str(file)))]
     if filled is not None:
         layers = [*(replace(layer, tree=_without(layer.tree, *filled.tree)) for layer in layers), filled]
@@ -259,10 +148,11 @@ def load(
     return Config(tree, {key: config.origin[key] for key, _ in schema.walk(tree) if key in config.origin})
 
 
-def document(path: str | Path) -> Config:
-    """A YAML file as written: plain values and their lines, nothing followed, laid over or checked."""
-    layer = _read(path)
-    return replace(layer, tree=strict_yaml.values(layer.tree))
+def varied(config: Config, words: Iterable[str]) -> Config:
+    """A config with other values in sections with fixed keys, which `key=value` words give."""
+    layer = _of_words(map(_override, words))
+    laid = replace(config, tree=schema.overlay(config.tree, layer.tree), origin={**config.origin, **layer.origin})
+    return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
 
 
 def table_file(name: str) -> TableFile:
@@ -278,11 +168,6 @@ def table_file(name: str) -> TableFile:
     return TableFile(name, rows, Config(strict_yaml.values(tree), origin))
 
 
-def of_values(place: str, tree: Mapping[str, Any]) -> Config:
-    """The document of plain values that are all of one origin."""
-    return Config(dict(tree), dict.fromkeys((key for key, _ in schema.walk(tree)), place))
-
-
 def override(word: str) -> tuple[str, Any]:
     """The dotted key and the value of one `key=value`."""
     key, value = _override(word)
@@ -296,7 +181,7 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
 
 def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config]:
     """A file of a group after the files it is based on, the deepest first."""
-    layer, trail = _read(path), (*trail, path.resolve())
+    layer, trail = read_layer(path), (*trail, path.resolve())
     if "base" not in layer.tree:
         return [layer]
     name = _name(layer, "base")
@@ -332,7 +217,7 @@ def _lay(laid: Config, layer: Config) -> Config:
 
 def _named(layer: Config, key: str, section: str) -> list[Config]:
     """The layers of the file that the word at a key names for a section."""
-    name, (file, line) = _name(layer, key), _file_and_line(layer.origin[key])
+    name, (file, line) = _name(layer, key), file_and_line(layer.origin[key])
     beside = None if line is None else Path(file).parent
     data: list[Config] = []
     with layer.placing(key):
@@ -341,7 +226,7 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
         try:
             path = find(section, name, beside=beside)
         except ScalingError:
-            if (data_file := _data_at(name)) is None:
+            if (data_file := data_at(name)) is None:
                 raise
             path, data = find(section, data_file[0]), [Config({data_file[1]: name}, {data_file[1]: layer.origin[key]})]
     layers = [*_follow(section, path), *data]
@@ -411,13 +296,6 @@ def _plain(value: Any, annotation: Any) -> Any:
     return strict_yaml.values(_without(value, "kind") if isinstance(value, dict) else value, quantities=True)
 
 
-def _read(path: str | Path) -> Config:
-    """The layer that is a YAML file; an empty file is an empty mapping."""
-    tree, origin = parse(read_text(Path(path)), shown(path))
-    refuse(not isinstance(tree, dict), "expected keys with values", "write key: value", file=shown(path))
-    return Config(tree, origin)
-
-
 def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bool = False) -> dict[str, Any]:
     """The tree with every dotted key spelled out: `block.channel: X` as `block: {channel: X}`. Nothing in a layer
     replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together. A key is there once, unless the later wins.
@@ -452,11 +330,6 @@ def _without(tree: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def _mapping(layer: Config, key: str) -> dict[str, Any]:
     return value if isinstance(value := layer.tree.get(key), dict) else {}
-
-
-def _file_and_line(origin: str) -> tuple[str, int | None]:
-    file, _, line = origin.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (origin, None)
 
 
 def _resolved(config: Config) -> Config:
@@ -540,80 +413,8 @@ def _override(word: str) -> tuple[str, Any]:
         raise error.at(key=key, value=text) from None
 
 
-def shipped() -> Path:
-    """The folder of the shipped configs: inside the package once installed, next to it in a checkout."""
-    inside = Path(__file__).parents[1] / "_configs"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "configs"
-
-
-def names(group: str) -> list[str]:
-    """The shipped names of a group."""
-    return sorted(path.stem for folder in FOLDERS.get(group, [group]) for path in (shipped() / folder).glob("*.yaml"))
-
-
-def find(group: str, name: str, *, beside: Path | None = None) -> Path:
-    """The file that `name` means for a group (`model`, `size`, `data`, `table`, `study`): next to the file that holds
-    the name, in the group's folder of the shipped configs, or from their root. What ends in .yaml or .yml is a path.
-    """
-    if name.endswith(SUFFIXES):
-        path = (beside or Path()) / Path(name).expanduser()
-        if not os.path.exists(path):
-            near = (file.name for file in path.parent.glob("*.y*ml"))
-            raise ScalingError(f"there is no file {str(path)!r}", fix=nearest(path.name, near))
-        return path
-    if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
-        beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
-    for folder in (beside, *(shipped() / each for each in FOLDERS.get(group, [group])), shipped()):
-        if folder is not None and os.path.exists(path := folder / f"{name}.yaml"):
-            return path
-    folder = name.rpartition("/")[0]
-    choices = [f"{folder}/{choice}" for choice in names(folder)] if folder.isidentifier() else []
-    raise ScalingError(f"there is no {group} {name!r}", fix=nearest(name, choices or names(group)))
-
-
-def find_size(name: str, *, beside: Path | None = None) -> Config:
-    """The section `size` of `gpt2/small`; without a family, of the ladder or of the one family that has the entry."""
-    family, slash, entry = name.rpartition("/")
-    families = [family] if slash else ["ladder", *names("size")]
-    sizes = {each: _read(find("size", each, beside=beside if slash else None)) for each in families}
-    holders = [each for each in sizes if entry in sizes[each].tree]
-    if not holders:
-        prefixes = {each: f"{each}/" if slash or each != "ladder" else "" for each in sizes}
-        choices = [f"{prefix}{size}" for each, prefix in prefixes.items() for size in sizes[each].tree]
-        raise ScalingError(f"there is no size {name!r}", fix=nearest(name, choices))
-    if len(holders) > 1 and holders[0] != "ladder":
-        choices = ", ".join(f"{each}/{entry}" for each in holders)
-        raise ScalingError(f"several families have a size {name!r}", fix=f"name one of {choices}")
-    holder = sizes[holders[0]]
-    if not isinstance(holder.tree[entry], dict):
-        raise holder.error(entry, "expected the size's keys", "write {width: …, layers: …}")
-    size = holder.part(entry)
-    places = {f"size.{key}": place for key, place in size.origin.items()}
-    return Config({"size": size.tree}, {"size": holder.origin[entry], **places})
-
-
-def _data_at(name: str) -> tuple[str, str] | None:
-    """The shipped data config for a file or a folder of a user, and its key that names the file; None of no file."""
-    if not os.path.exists(path := Path(name).expanduser()):
-        refuse(path.suffix, f"there is no file {name!r}", "give the path of a file or a folder with data")
-        return None
-    if any((path / file).is_file() for file in SAVED):
-        return "saved", "data.corpus.path"
-    files = [file for file in path.glob("[!.]*") if file.is_file()] if path.is_dir() else [path]
-    files = [file for file in files if file.suffix not in BESIDE_TOKENS]
-    if files and all(file.suffix in TOKENS for file in files):
-        return "tokens", "data.files"
-    return "files", "data.corpus.files"
-
-
 def _name(layer: Config, key: str) -> str:
     """The value at a key, which is a name."""
     if not isinstance(value := layer[key], str):
         raise layer.error(key, "expected a name", "write the name of a config, as one word")
     return str(value)
-
-
-def print_remarks(configs: Iterable[Config]) -> None:
-    """Print each remark of the configs once, on standard error."""
-    for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
-        say(remark)

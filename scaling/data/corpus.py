@@ -15,7 +15,7 @@ from typing import Any, Literal
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long
-from scaling.config.compose import SAVED
+from scaling.config.files import SAVED
 from scaling.data import rows
 from scaling.data.documents import Document, Part, Snapshot, documents
 from scaling.data.rows import Row

@@ -22,7 +22,7 @@ from typing import IO, Any, Literal
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, plural, refuse
-from scaling.config.compose import SAVED
+from scaling.config.files import SAVED
 
 Row = Mapping[str, Any]
 Piece = Sequence[Any]

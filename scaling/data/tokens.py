@@ -20,7 +20,7 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.numbers import BelowOne, NonNegativeInt, PositiveInt
 from scaling.base.standard_error import progress
-from scaling.config.compose import TOKENS
+from scaling.config.files import TOKENS
 from scaling.config.schema import Recipe
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
-from scaling.config.compose import Config, load
+from scaling.config.compose import load
+from scaling.config.document import Config
 from scaling.config.schema import build, check, family, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec

@@ -77,7 +77,7 @@ def law_of(text: str, *others: str) -> Law | Written:
 
 def read_law(path: str | Path) -> Written:
     """The law of a YAML file: `formula`, and if it likes `name`, `citation`, `bounds` ({a: [0, 2]}) and `tie`."""
-    from scaling.config.compose import document
+    from scaling.config.document import document
 
     config = document(path)
     try:

@@ -21,7 +21,7 @@ from scaling.config.strict_yaml import COMMAND_LINE
 from scaling.ledger.document import text
 
 if TYPE_CHECKING:
-    from scaling.config.compose import Config
+    from scaling.config.document import Config
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from scaling.base.batch import Batch
-from scaling.config.compose import Config
+from scaling.config.document import Config
 from scaling.config.shape import Shape
 from scaling.model.context import Context
 from scaling.model.family import Family

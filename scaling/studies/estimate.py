@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.compose import print_remarks
+from scaling.config.document import print_remarks
 from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import SMALL, Source, placed, read

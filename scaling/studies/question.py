@@ -15,7 +15,9 @@ from typing import Any
 from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
-from scaling.config.compose import Config, document, find, load, of_values, shipped, table_file
+from scaling.config.compose import load, table_file
+from scaling.config.document import Config, document, of_values
+from scaling.config.files import find, shipped
 from scaling.config.schema import check, check_keys
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.ledger.identity import UNCOUNTED

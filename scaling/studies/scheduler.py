@@ -14,7 +14,8 @@ from typing import Any
 
 from scaling.base.errors import DISK, ScalingError, nearest
 from scaling.base.standard_error import say
-from scaling.config.compose import Config, load
+from scaling.config.compose import load
+from scaling.config.document import Config
 from scaling.executors import End, Executor
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm

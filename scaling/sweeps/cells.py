@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural
-from scaling.config.compose import Config, load, print_remarks
+from scaling.config.compose import load
+from scaling.config.document import Config, print_remarks
 from scaling.ledger.document import flat
 from scaling.ledger.identity import assignments
 from scaling.sweeps.file import Cell, Sweep

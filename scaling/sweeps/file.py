@@ -25,7 +25,7 @@ import yaml
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.base.numbers import PositiveInt, Range, is_number
 from scaling.config import schema
-from scaling.config.compose import Config, document
+from scaling.config.document import Config, document
 from scaling.config.schema import check_keys
 from scaling.config.strict_yaml import read_text
 from scaling.sweeps.distribution import Distribution, distribution

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
-from scaling.config.compose import Config
+from scaling.config.document import Config
 from scaling.config.shape import Shape
 from scaling.data.plan import BatchSize
 from scaling.data.source import Rows, Vocabulary

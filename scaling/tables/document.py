@@ -17,7 +17,8 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import Table as Printed
 from scaling.base.printing import markdown_text, scientific, span
-from scaling.config.compose import find, table_file
+from scaling.config.compose import table_file
+from scaling.config.files import find
 from scaling.studies.tasks import SCORE
 from scaling.tables.results import FINISHED, MISSING, Results, write_points
 from scaling.tables.statistics import Comparison, agreement, compare

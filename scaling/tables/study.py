@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import DISK, ScalingError, plural
-from scaling.config.compose import SECTIONS, load, print_remarks
+from scaling.config.compose import SECTIONS, load
+from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.base.numbers import PositiveInt
 from scaling.base.printing import csv_rows
-from scaling.config.compose import SUFFIXES, Config, TableFile, load, override, shipped, table_file
+from scaling.config.compose import TableFile, load, override, table_file
+from scaling.config.document import Config
+from scaling.config.files import SUFFIXES, shipped
 from scaling.config.schema import check_keys
 from scaling.config.strict_yaml import read_text
 from scaling.training.finetune import name_of, named

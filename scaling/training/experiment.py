@@ -18,8 +18,9 @@ import torch
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError, plural
-from scaling.config import schema
-from scaling.config.compose import Config, document, shipped
+from scaling.config import compose, schema
+from scaling.config.document import Config, document
+from scaling.config.files import shipped
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
@@ -340,7 +341,7 @@ def _selected(
 
 def varied(experiment: Experiment, words: Iterable[str]) -> Experiment:
     """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
-    config = experiment.config.varied(words)
+    config = compose.varied(experiment.config, words)
     with config.placing():
         return _budgeted(experiment, config)
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.config import schema
-from scaling.config.compose import Config, load, names, of_values
+from scaling.config.compose import load
+from scaling.config.document import Config, of_values
+from scaling.config.files import names
 from scaling.config.strict_yaml import flow
 from scaling.data import store
 from scaling.data.store import TOKENIZER

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from scaling.base import __version__
-from scaling.config.compose import document, shipped
+from scaling.config.document import document
+from scaling.config.files import shipped
 from scaling.kernels.compiled import library
 from scaling.training.ranks import rank_count
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling.base.batch import Batch
-from scaling.config.compose import Config, of_values
+from scaling.config.document import Config, of_values
 from scaling.data import hashing
 from scaling.interop import weights
 from scaling.model.family import Family, Loss, predict

@@ -22,7 +22,7 @@ from scaling.executors.local import Local, LocalHandle
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments import ClusterEnvironment
 
-    from scaling.config.compose import Config
+    from scaling.config.document import Config
 
 TIMEOUT = timedelta(minutes=10)  # in which a rank hears from the others: torch ends one that waits longer
 LOOK = 0.1  # seconds between looks at the ranks

@@ -37,7 +37,7 @@ from scaling.training.ranks import broadcast, cluster, first, joined, launched, 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from scaling.config.compose import Config
+    from scaling.config.document import Config
 
 # The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
 MESSAGES = re.compile(

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError, from_os, nearest, plural, refuse
-from scaling.config.compose import Config
+from scaling.config.document import Config
 from scaling.data import vectors
 from scaling.data.source import Source
 from scaling.data.task import Examples

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from scaling.config.compose import Config
+from scaling.config.document import Config
 from scaling.ledger.document import mapped
 
 if TYPE_CHECKING:

@@ -9,8 +9,11 @@ from typing import Annotated, Any
 from scaling.base.errors import ScalingError
 from scaling.base.numbers import NonNegativeInt, PositiveInt
 from scaling.base.printing import cell
-from scaling.config import compose as config
 from scaling.config import schema
+from scaling.config.compose import load, override
+from scaling.config.document import Config
+from scaling.config.files import shipped
+from scaling.config.strict_yaml import flow
 from scaling.verbs.explain import comment
 from scaling.verbs.verb import Executor, Result, verb
 
@@ -26,15 +29,15 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     from scaling.data.text import Text, prepared
     from scaling.ledger.document import differences, flat
 
-    folder = config.shipped() / "data"
+    folder = shipped() / "data"
     abouts, requests, done = {}, {}, []
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
         abouts[name] = re.split(r" \(|\.(?: |$)", comment(file))[0]  # up to the first citation or full stop
-        data = config.load(MODEL, [f"data={name}", *overrides]).build("data")
+        data = load(MODEL, [f"data={name}", *overrides]).build("data")
         if isinstance(data, Text):
             requests[name] = data.request
-    for line in prepared(root(config.load(MODEL, overrides)["runs"])):
+    for line in prepared(root(load(MODEL, overrides)["runs"])):
         fingerprint, values = line.pop("fingerprint"), flat(line)
         alike = {name: each for name, each in requests.items() if each["corpus"]["kind"] == line["corpus"]["kind"]}
         differing = {name: differences(request, line).keys() & values for name, request in (alike or requests).items()}
@@ -52,9 +55,9 @@ def data_list(*overrides: str, **settings: Any) -> Result:
 def _override(key: str, value: Any) -> str:
     """The override that sets a key: as a person writes it, where that is read as the same value."""
     with suppress(ScalingError):
-        if config.override(f"{key}={value}") == (key, value):
+        if override(f"{key}={value}") == (key, value):
             return f"{key}={value}"
-    return f"{key}={config.flow(value)}"
+    return f"{key}={flow(value)}"
 
 
 @verb
@@ -154,14 +157,14 @@ def data_show(
         return _result(document)
 
 
-def _config(name: str | None, overrides: Sequence[str], model: str | None) -> config.Config:
+def _config(name: str | None, overrides: Sequence[str], model: str | None) -> Config:
     named = [] if name is None else [f"data={name}"]
     if not (named or model or any(word.startswith("data=") for word in overrides)):
         raise ScalingError("no data are named", fix="name a file of configs/data, for example python")
-    return config.load(model or MODEL, [*named, *overrides])
+    return load(model or MODEL, [*named, *overrides])
 
 
-def _counts(loaded: config.Config, data: Any) -> tuple[dict[str, Any], Any]:
+def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Any]:
     """The size of each split, as far as such data state it, and the source of the training split."""
     from scaling.data.source import SPLITS
     from scaling.data.store import PackedSource, PairedSource, root

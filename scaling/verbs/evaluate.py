@@ -12,6 +12,7 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.numbers import PositiveInt, Range, Seed
 from scaling.base.printing import csv_text
 from scaling.config import compose
+from scaling.config.files import names, shipped
 from scaling.config.schema import build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
@@ -333,13 +334,13 @@ def tasks(*, runs: str | Path = RUNS) -> Result:
     from scaling.data.store import root
 
     rows: list[dict[str, Any]] = []
-    for name in compose.names("task"):
+    for name in names("task"):
         task = build("data", compose.load("encoder", [f"data=task/{name}"]).tree["data"])
         if hasattr(task, "counts"):
             goal, counts = task.goal, task.counts(root(runs)) or {}
         else:  # a synthetic task is its own goal
             goal, counts = task, {"train": task.examples, "validation": task.held_out, "test": task.held_out}
-        text = (compose.shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
+        text = (shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
         row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
         row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
         rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from scaling.base.errors import ScalingError, nearest
 from scaling.base.printing import byte_size, columns
 from scaling.config import schema
-from scaling.config.compose import FIXED, SECTIONS, document, load, print_remarks, shipped
+from scaling.config.compose import FIXED, SECTIONS, load
+from scaling.config.document import document, print_remarks
+from scaling.config.files import shipped
 from scaling.config.shape import SIZES
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import VERBS, Result, verb

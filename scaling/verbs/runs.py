@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import byte_size, columns, span
-from scaling.config import compose as config
+from scaling.config import compose
 from scaling.ledger import Ledger, space
 from scaling.ledger.document import differences, disk, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
@@ -147,7 +147,7 @@ def diff(
     def document(named: str | Run) -> Mapping[str, Any]:
         name = named.id if isinstance(named, Run) else named
         if not RUN_ID.fullmatch(name):
-            return config.load(name, overrides).tree
+            return compose.load(name, overrides).tree
         ledger = Ledger.open(runs)
         run = ledger.find(name)
         spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}

@@ -12,7 +12,7 @@ from scaling.base.errors import DISK, ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.base.printing import byte_size, interval, span
 from scaling.base.standard_error import say
-from scaling.config.compose import print_remarks
+from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import placed, read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from scaling.base import printing
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import PositiveInt
-from scaling.config.compose import print_remarks
+from scaling.config.document import print_remarks
 from scaling.ledger.document import flat
 from scaling.verbs.verb import PYTHON, Flag, Result, frame, verb
 

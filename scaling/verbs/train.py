@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.config.compose import Config, print_remarks
+from scaling.config.document import Config, print_remarks
 from scaling.ledger import Ledger
 from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, frame, verb, words
 

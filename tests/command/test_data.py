@@ -10,7 +10,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.config.compose import shipped
+from scaling.config.files import shipped
 
 TEXT = "\n\n".join(f"paragraph {n}: loss falls as {n * 7} grows, and {n * 13} more words" for n in range(300))
 

@@ -12,7 +12,8 @@ import torch
 
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config.compose import Config, load
+from scaling.config.compose import load
+from scaling.config.document import Config
 from scaling.config.schema import kinds
 from scaling.model.tuned import blank
 from tests.model.test_variants import ELSEWHERE, POSITIONLESS, WITHOUT_POSITION, flow

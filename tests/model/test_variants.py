@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.config.compose import Config, load
+from scaling.config.compose import load
+from scaling.config.document import Config
 from scaling.config.schema import kinds, versions
 from scaling.model.context import Cache, Places
 from scaling.model.tuned import blank, build_model

@@ -17,7 +17,9 @@ import yaml
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config.compose import document, find, load, shipped
+from scaling.config.compose import load
+from scaling.config.document import document
+from scaling.config.files import find, shipped
 from scaling.config.schema import build
 from scaling.laws import named
 from scaling.ledger import run_id

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scaling.config.compose import shipped
+from scaling.config.files import shipped
 from scaling.sweeps import cells
 from scaling.sweeps.cells import listed, searched
 from scaling.sweeps.distribution import KINDS, distribution

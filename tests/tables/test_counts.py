@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.config.compose import document, find, names
+from scaling.config.document import document
+from scaling.config.files import find, names
 from scaling.model.cost import cost
 from scaling.model.tuned import blank
 from scaling.model.two_towers import EncoderDecoder

@@ -19,7 +19,8 @@ import pytest
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config.compose import names, table_file
+from scaling.config.compose import table_file
+from scaling.config.files import names
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted

@@ -22,7 +22,8 @@ import pytest
 import zstandard
 
 from scaling.base.errors import BAD_INPUT, ScalingError
-from scaling.config.compose import load, shipped
+from scaling.config.compose import load
+from scaling.config.files import shipped
 from scaling.config.schema import build
 from scaling.data import rows
 from scaling.data.documents import Document, fill

@@ -11,7 +11,8 @@ import datasets
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.config.compose import load, shipped
+from scaling.config.compose import load
+from scaling.config.files import shipped
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.sets import Published
