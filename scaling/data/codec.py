@@ -99,7 +99,7 @@ class Codec:
         characters = 0
 
         def flush() -> None:
-            encodings = self.tokenizer.encode_batch_fast([piece for _, piece in group], add_special_tokens=False)
+            encodings = self.encodings([piece for _, piece in group])
             for (index, _), encoding in zip(group, encodings, strict=True):
                 ids[index].extend(encoding.ids)
 
@@ -112,6 +112,15 @@ class Codec:
                     group, characters = [], 0
         flush()
         return ids
+
+    def encodings(self, texts: Sequence[str], places: bool = False) -> list[tokenizers.Encoding]:
+        """The library's encoding of each text, without any specials, and with the places of tokens where asked."""
+        encode = self.tokenizer.encode_batch if places else self.tokenizer.encode_batch_fast
+        try:
+            return encode(list(texts), add_special_tokens=False)
+        except Exception as error:  # of one that has no token for what it does not know
+            what = f"the tokenizer refuses a text: {error}"
+            raise ScalingError(what, key="tokenizer", fix="take another tokenizer") from error
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.tokenizer.decode([int(token) for token in ids], skip_special_tokens=False)

@@ -16,8 +16,8 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long
 from scaling.config.files import SAVED
-from scaling.data import rows
-from scaling.data.documents import Document, Part, Snapshot, documents
+from scaling.data import rows, store
+from scaling.data.documents import Document, Part, Snapshot, documents, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
 
@@ -69,7 +69,7 @@ class Files(_Rows):
     def snapshot(self, folder: Path) -> Snapshot:
         train = rows.find(self.files, "files")
         held_out = [] if self.validation is None else rows.find(self.validation, "validation")
-        both = set(train) & set(held_out)
+        both = {file.resolve() for file in train} & {file.resolve() for file in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
         parts = _split(rows.parts(train, self.document), rows.parts(held_out, self.document))
@@ -102,6 +102,10 @@ class Hub(_Rows):
 
     def __post_init__(self) -> None:
         refuse(not self.revision.strip(), "a set on the hub needs a revision", "give a commit, or main", key="revision")
+        try:
+            re.compile(self.begins or "")
+        except re.error as error:
+            raise ScalingError(f"it is no pattern: {error}", key="begins", value=self.begins) from None
 
     def snapshot(self, folder: Path) -> Snapshot:
         if self.split == self.validation:
@@ -125,10 +129,11 @@ class Hub(_Rows):
         """Rows whose `text` is the lines from one that begins a document up to the next."""
         held: list[str] = []
         for row in lines:
-            if held and re.search(begins, row["text"]):
+            line = value_of("{text}", row, "begins") or ""
+            if held and re.search(begins, line):
                 yield {"text": "".join(held)}
                 held = []
-            held.append(row["text"])
+            held.append(line)
         if held:
             yield {"text": "".join(held)}
 
@@ -205,8 +210,9 @@ class Python:
     def snapshot(self, folder: Path) -> Snapshot:
         file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"
         record = file.with_suffix(".json")
-        if not record.exists():
-            self._copy(file, record)
+        with store.alone(folder, file.stem):  # several data lines may take one snapshot
+            if not record.exists():
+                self._copy(file, record)
         cached = atomic.read_json(record)
         if not file.exists() or rows.sha256(file) != cached["sha256"]:
             raise ScalingError("the snapshot differs from its record", file=file, fix=f"remove it and {record.name}")
@@ -223,7 +229,7 @@ class Python:
         import pyarrow.parquet as parquet
 
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial_file = file.with_suffix(".partial")
+        partial_file = atomic.temporary(file)
         schema = arrow.schema({"path": arrow.string(), "text": arrow.string()})
         with partial_file.open("wb") as content:
             with parquet.ParquetWriter(content, schema, compression="zstd") as writer:

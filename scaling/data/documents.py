@@ -164,6 +164,11 @@ def _field(path: str, row: Row, key: str) -> Any:
             value = value[int(name)] if int(name) < len(value) else None
         elif value is not None:
             raise ScalingError(f"{path!r} leads into {type(value).__name__}, which has no parts", key=key)
+    if isinstance(value, bytes):  # a binary column of Parquet
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ScalingError(f"the bytes of the field {path!r} are no UTF-8", key=key) from None
     return value
 
 

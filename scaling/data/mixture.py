@@ -49,7 +49,9 @@ class Mixture:
         for name, source in opened.items():
             what = "its data are " + ("a task" if source.gives == "examples" else "pairs") + ", which are not mixed"
             refuse(source.gives != "windows", what, "take data of texts", key=f"data.domains.{name}")
-            if (source.vocabulary, dict(source.specials)) != (one.vocabulary, dict(one.specials)):
+            codecs = [each.codec.sha256 for each in (source, one) if each.codec is not None]
+            differ = (source.vocabulary, dict(source.specials)) != (one.vocabulary, dict(one.specials))
+            if differ or len({*codecs}) > 1:
                 what = f"its {source.vocabulary:,} tokens are not the {one.vocabulary:,} of {first}"
                 fix = "give all domains one tokenizer, as tokenizer: {kind: File, path: tokenizer.json}"
                 raise ScalingError(what, key=f"data.domains.{name}", fix=fix)
@@ -87,11 +89,14 @@ class MixedSource(Source):
         """
         counts = {number: self.sources[number].windows(length) for number in np.flatnonzero(self.parts).tolist()}
         ends = [(domain, count) for domain, count in counts.items() if count is not None]
+        for domain, count in ends:
+            what, fix = f"its {self.split} split has no window of {length:,} tokens", "take a smaller size.length"
+            refuse(not count, what, fix, key=f"data.domains.{self.domains[domain]}")
         if self.split != "train":
             return min((self._number(domain, count) for domain, count in ends), default=None)
         if len(ends) < len(counts):
             return None
-        return max(self._number(domain, count - 1) + 1 if count else 0 for domain, count in ends)
+        return max(self._number(domain, count - 1) + 1 for domain, count in ends)
 
     def _number(self, domain: int, place: int) -> int:
         """The number of a domain's window at this place among its own, were they endless."""

@@ -11,6 +11,7 @@ import csv
 import glob
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -108,13 +109,15 @@ def _listed(patterns: str | Sequence[str]) -> Sequence[str]:
 
 def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
     files: list[Path] = []
-    for name in sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True)):
+    whole = str(Path(pattern).expanduser())
+    for name in [whole] if os.path.exists(whole) else sorted(glob.glob(whole, recursive=True)):
         path = Path(name)
         if path.is_file():
-            files.append(path.resolve())
-        elif path.is_dir() and pattern.rstrip("/") == name.rstrip("/") and not is_saved(path):
-            files += [file.resolve() for file in _within(path) if _plain(file).suffix in endings]
-    return files
+            files.append(path)
+        elif path.is_dir() and name == whole and not is_saved(path):
+            files += [file for file in _within(path) if _plain(file).suffix in endings]
+    # A link keeps its name, whose ending is the format.
+    return [file.parent.resolve() / file.name for file in files]
 
 
 def _within(folder: Path) -> list[Path]:

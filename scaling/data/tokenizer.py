@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from scaling.base.errors import refuse
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long, NonNegativeInt, PositiveInt
 from scaling.data.codec import Codec
 
@@ -44,7 +44,13 @@ class _Learned(_Tokenizer):
         refuse(self.vocabulary < len(SPECIALS) + least, what, key="vocabulary", value=self.vocabulary)
         bar = sys.stderr.isatty()
         settings = {"vocab_size": self.vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
-        tokenizer.train_from_iterator(texts, trainer(**settings))
+        try:
+            tokenizer.train_from_iterator(texts, trainer(**settings))
+        except (ScalingError, OSError):  # of the texts
+            raise
+        except Exception as error:  # the library raises bare Exceptions
+            what = f"no tokenizer could be learned: {error}"
+            raise ScalingError(what, key="vocabulary", value=self.vocabulary, fix="raise it") from error
         return tokenizer
 
 

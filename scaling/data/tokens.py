@@ -103,7 +103,7 @@ class Tokens:
         with under_data():
             train = self._arrays(self.files, "files")
             held_out = self._arrays(self.validation, "validation") if fraction is None else []  # type: ignore[arg-type]
-        both = {array.file for array in train} & {array.file for array in held_out}
+        both = {Path(a.file).resolve() for a in train} & {Path(a.file).resolve() for a in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
         hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
@@ -187,7 +187,7 @@ def _of_npy(file: Path) -> Array:
             what = f"it holds {ids.dtype.name}, and token ids are whole numbers"
         elif not ids.flags.c_contiguous or ids.ndim not in (1, 2):
             what = f"it holds an array of shape {ids.shape} that does not lie row by row"
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
+    except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
         what = f"it is no .npy array that can be mapped: {error}"
     if ids is None or what is not None:
         raise ScalingError(f"{what}", file=file, fix="save the ids with numpy.save as one array of whole numbers")

@@ -26,6 +26,7 @@ from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
+from scaling.data.tokens import MappedSource
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
 from scaling.ledger.identity import run_name
@@ -208,6 +209,9 @@ def _assemble(config: Config) -> Experiment:
     is_joined = config["train.documents"] == "mask" and family not in getattr(objective, "separates", ())
     what = f"{type(objective).__name__} does not keep documents apart for this family"
     config.refuse(is_joined, "train.documents", what, "take join")
+    is_endless = config["train.documents"] == "mask" and isinstance(train, MappedSource) and "eos" not in train.specials
+    what, fix = "no token of these arrays ends a document", "set data.eos, or take join"
+    config.refuse(is_endless, "train.documents", what, fix)
     if start is not None:
         start.check_tokenizer(train)
     config = transfer.balanced(_with_vocabulary(config, objective.vocabulary, start), train)

@@ -134,7 +134,8 @@ def data_show(
     from scaling.data.batches import describe_row, training
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
-    from scaling.data.store import PackedSource, PairedSource
+    from scaling.data.store import PackedSource, PairedSource, check_files, sealed
+    from scaling.data.task import Examples
 
     loaded = _config(name, overrides, model)
     if model is None:
@@ -146,8 +147,11 @@ def data_show(
     with loaded.placing():
         data = loaded.build("data")
         document, source = _counts(loaded, data)
-        if verify and isinstance(source, PackedSource | PairedSource):
-            source.manifest.check(source.folder, trust=False)
+        for each in getattr(source, "sources", [source]) if verify else ():
+            if isinstance(each, PackedSource | PairedSource):
+                each.manifest.check(each.folder, trust=False)
+            elif isinstance(each, Examples) and each.home is not None:
+                check_files(each.home, sealed(each.home)["files"], trust=False)
         if windows:
             family: Any = schema.kinds("model")[loaded["model.kind"]]
             objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)

@@ -84,6 +84,9 @@ def test_documents_end_at_eos_and_masked_ones_part_and_the_vocabulary_may_be_tha
 
 
 def test_mistakes_in_arrays(arrays, capsys):
+    words = ["decoder", "size=tiny", "data=tokens", "data.files=a.npy", "data.vocabulary=500", "train.documents=mask"]
+    assert main(["train", *words, "size.vocabulary=null"]) == 2
+    assert "no token of these arrays ends a document; set data.eos" in capsys.readouterr().err
     for words, message in {
         "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",

@@ -10,6 +10,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.mixture import PERIOD
+from scaling.data.text import prepare
 from scaling.training.experiment import assemble
 from scaling.training.point import point
 
@@ -82,6 +83,23 @@ def test_what_cannot_be_mixed_is_one_line():
         words = ["size=tiny", "data.kind=Mixture", f"data.domains={domains}", f"data.shares={shares}"]
         with pytest.raises(ScalingError, match=f"data.{message}"):
             assemble(load("decoder", words))
+    few = {**SHORT, "tokens": LENGTH // 2}
+    with pytest.raises(ScalingError, match=f"domains.few: its train split has no window of {LENGTH} tokens"):
+        opened(domains={"few": few, "long": LONG}, shares={"few": 1, "long": 1}).windows(LENGTH)
+
+
+def test_domains_of_one_vocabulary_and_two_tokenizers_are_not_mixed(tmp_path):
+    texts = {"a": "one text of words", "b": "zwölf ganz andere Wörter"}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(f"{text} {number}" for number in range(80)))
+    corpus = {name: {"kind": "Files", "files": str(tmp_path / f"{name}.txt")} for name in texts}
+    line = {"kind": "Text", "tokenizer": {"kind": "ByteBPE", "vocabulary": 270}, "validation": 0.2}
+    domains = {name: {**line, "corpus": corpus[name]} for name in texts}
+    data = build("data", {"kind": "Mixture", "domains": domains, "shares": {"a": 1, "b": 1}})
+    for part in data.domains.values():
+        prepare(part, tmp_path)
+    with pytest.raises(ScalingError, match=r"domains.b: .*give all domains one tokenizer"):
+        data.open("train", tmp_path)
 
 
 LINE = "{{kind: Synthetic, symbols: 16, order: 1, exponent: {exponent}, validation: 4096}}"

@@ -15,6 +15,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.synthetic import Copy, LanguageSwitch, ListOps, Recall, Synthetic, SyntheticPairs, WhichLanguage
+from scaling.data.synthetic.language import Ranks
 
 NOWHERE = Path("nowhere")
 
@@ -156,6 +157,7 @@ def test_recall_is_the_symbol_behind_the_key_and_copy_the_symbol_of_before(lengt
 
 
 def test_what_would_fill_the_memory_or_never_end_is_refused():
+    assert Ranks(3, 57.5).drawn(np.array([0, 2**64 - 1], np.uint64))[0] == 0  # a sum of probabilities rounds to one
     for data, key, value in (("synthetic", "order", 9), ("list_ops", "longest", 501), ("copy", "distance", 64)):
         with pytest.raises(ScalingError, match=rf"data\.{key}={value}: "):
             load("encoder", [f"data={data}", f"data.{key}={value}", "size=tiny"]).build("data")

@@ -39,7 +39,8 @@ class Ranks:
         self.probabilities = np.array([float(q) for q in law])
         self.losses = np.array([float(-logarithm) for logarithm in logarithms], np.float32)
         bounds = accumulate(law[:-1], _DIGITS.add)
-        self._bounds = np.array([int(_DIGITS.multiply(bound, Decimal(1 << 64))) for bound in bounds], np.uint64)
+        words = (int(_DIGITS.multiply(bound, Decimal(1 << 64))) for bound in bounds)
+        self._bounds = np.array([min(word, (1 << 64) - 1) for word in words], np.uint64)  # a sum may round to one
 
     def drawn(self, words: np.ndarray) -> np.ndarray:
         """The rank that each uniform 64-bit word means."""

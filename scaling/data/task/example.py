@@ -88,7 +88,7 @@ class Columns:
         texts, heads = self._texts(row), None
         if self.heads is not None:
             value = value_of(self.heads, row, "heads")
-            named = [str(head) for head in (value.split() if isinstance(value, str) else value)]
+            named = [str(head) for head in _words(value, "heads")]
             what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
             refuse(len(named) != len(texts), what, key="heads")
             places(named)  # refuses what is no tree
@@ -98,8 +98,7 @@ class Columns:
 
     def _texts(self, row: Row) -> tuple[str, ...]:
         if self.answer == "tags":
-            words = value_of(self.text, row, "text")
-            words = words.split() if isinstance(words, str) else words
+            words = _words(value_of(self.text, row, "text"), "text")
             refuse(not words, "it is empty", key="text")
             return tuple(map(str, words))
         texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
@@ -107,7 +106,9 @@ class Columns:
             return texts
         # A template each, or one that yields a list of them.
         values = [value_of(template, row, "options") for template in self.options or ()]
-        options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
+        each = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+        refuse(None in each, "one of them is empty", key="options")
+        options = list(map(str, each))
         refuse(len(options) < 2, f"it has {len(options)} options, and two are the fewest", key="options")
         return (*texts, *options)
 
@@ -126,8 +127,9 @@ class Columns:
             absent = value is None
         elif several or isinstance(value, Mapping):
             absent = self.answer != "classes" and not value
-        else:  # of numbers −1 is a value, and no class at all is an answer of several
-            absent = value in {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
+        else:  # of numbers and texts −1 is a value, as is a label of this name; no class is an answer of several
+            secrets = {"number": SECRET[:2], "text": SECRET[:2], "classes": SECRET[:1]}.get(self.answer, SECRET)
+            absent = (value in secrets and spelled(value) not in (*self.values, *self.names)) or value != value
         if absent and secret:
             return {}
         refuse(absent and self.answer != "span", "it has no label", key="label", value=self.label)
@@ -160,25 +162,37 @@ class Columns:
 
     def class_of(self, value: Any) -> int:
         """The id of a class, by its name or by what the files write for it."""
-        name = self.values.get(_spelled(value), _spelled(value))
+        name = self.values.get(spelled(value), spelled(value))
         if name not in self.names:
             fix = f"{nearest(name, self.names)} or give its meaning in data.labels"
             raise ScalingError("there is no such label", key="label", value=value, fix=fix)
         return self.names.index(name)
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
-        """The number of an option by its number from 0, by `labels` (A, B, …) or by its text, the first of several."""
-        name = _spelled(value)
+        """The number of an option: by `labels` (A, B, …), by its number from 0, or where a text is given by its text,
+        the first of several.
+        """
+        name, is_number = spelled(value), isinstance(value, int) and not isinstance(value, bool)
         what, fix = "no option is the right one", "give its number or its text"
-        refuse(not (self.names or name in texts or name.isdecimal()), what, fix, key="label", value=value)
-        number = self.class_of(value) if self.names else texts.index(name) if name in texts else int(name)
-        refuse(number >= len(texts), f"there are {len(texts)} options, counted from 0", key="label", value=value)
+        refuse(not (self.names or is_number or name in texts or name.isdecimal()), what, fix, key="label", value=value)
+        if self.names:
+            number = self.class_of(value)
+        else:
+            number = int(name) if is_number or name not in texts else texts.index(name)
+        what = f"there are {len(texts)} options, counted from 0"
+        refuse(not 0 <= number < len(texts), what, key="label", value=value)
         return number
 
     def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
         if not isinstance(value, Mapping) or "text" not in value or "answer_start" not in value:
             raise ScalingError("a span is {text: […], answer_start: […]}", key="label", value=self.label)
-        texts, starts = (list(value[key]) for key in ("text", "answer_start"))
+        texts, starts = (value[key] for key in ("text", "answer_start"))
+        is_listed = all(isinstance(each, list | tuple) for each in (texts, starts))
+        is_whole = is_listed and len(texts) == len(starts) and all(isinstance(text, str) for text in texts)
+        is_placed = is_whole and all(isinstance(start, int) and start >= 0 for start in starts)
+        refuse(
+            not is_placed, "a span is {text: [TEXT, …], answer_start: [CHARACTER, …]}", key="label", value=self.label
+        )
         if not texts and self.none == "allowed":
             return {"answer": [], "target": NO_ANSWER}
         if not texts and secret:
@@ -188,13 +202,21 @@ class Columns:
         for text, start in zip(texts, starts):
             if context[start : start + len(text)] != text:
                 raise ScalingError(f"the span {text!r} is not in its context at {start}", key="label")
-        return {"answer": texts, "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
+        return {"answer": list(texts), "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
+
+
+def _words(value: Any, key: str) -> Sequence[Any]:
+    """The words of a field: a list of them, or a text."""
+    words = value.split() if isinstance(value, str) else [] if value is None else value
+    refuse(not isinstance(words, list | tuple), "it is neither a list of words nor a text", key=key, value=value)
+    return words
 
 
 def listed(value: Any, answer: Answer) -> list[Any]:
     """The labels that a field holds: a list of them, or names in a text."""
     if isinstance(value, str) and answer in ("classes", "tags"):
-        return [label for label in value.split("," if answer == "classes" else None) if label]
+        labels = map(str.strip, value.split("," if answer == "classes" else None))
+        return [label for label in labels if label]
     return list(value) if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
 
 
@@ -215,7 +237,8 @@ def _number(value: Any) -> float:
     return number
 
 
-def _spelled(value: Any) -> str:
+def spelled(value: Any) -> str:
+    """A label as text, however the file's format holds it: 1 of the number 1.0."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -154,7 +154,7 @@ def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tup
     if not places:
         yield from ((ids, None) for ids in codec.encode(texts))
         return
-    for encoding in codec.tokenizer.encode_batch(list(texts), add_special_tokens=False):
+    for encoding in codec.encodings(texts, places=True):
         yield encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 

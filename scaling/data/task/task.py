@@ -28,7 +28,7 @@ from scaling.data.rows import Row
 from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
 from scaling.data.store import TOKENIZER
-from scaling.data.task.example import NAMED, Answer, Columns, Example, listed
+from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
 
@@ -462,14 +462,16 @@ def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[
     line = {"kind": "Task", "answer": answer, "text": "{text}", "metric": METRICS.get(answer, "Accuracy")}
     line["files"] = {"train": file}
     if answer in NAMED and "labels" not in stated:
-        (path,), template = rows.find(file, "TASK"), stated.get("label", "{label}")
-        labels: set[str] = set()
-        for row in table().of_file(path, None, "csv"):
-            try:
-                labels.update(map(str, listed(value_of(template, row, "label"), answer)))
-            except ScalingError as error:
-                raise error.at(file=path, value=template) from None
+        template, labels = stated.get("label", "{label}"), set[str]()
+        for path in rows.find(file, "TASK"):
+            for row in table().of_file(path, None, "csv"):
+                try:
+                    found = listed(value_of(template, row, "label"), answer)
+                    labels.update(spelled(label) for label in found if label == label)  # pandas has NaN for no value
+                except ScalingError as error:
+                    raise error.at(file=path, value=template) from None
         what = f"the label has {len(labels):,} values"
-        refuse(len(labels) > 1000, what, "name another column, or set answer=text or number", file=path, key="label")
+        fix = "name another column, or set answer=text or number"
+        refuse(len(labels) > 1000, what, fix, file=file, key="label")
         line["labels"] = sorted(labels)
     return line, full

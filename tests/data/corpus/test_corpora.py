@@ -16,9 +16,11 @@ import datasets
 import httpx
 import huggingface_hub
 import numpy as np
+import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
+import tokenizers
 import zstandard
 
 from scaling.base.errors import BAD_INPUT, ScalingError
@@ -342,3 +344,37 @@ def test_what_the_hub_or_a_set_does_not_have_and_code_that_is_not_run(tmp_path, 
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "code.py").write_text("raise SystemExit(77)\n")
     refused("is code, which is not run", tmp_path / "code")
+
+
+def test_files_are_found_by_their_own_names_and_bytes_are_text(folder, monkeypatch):
+    """A link keeps its ending; `./`, `~` and brackets are parts of names; Parquet may hold text as bytes."""
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "blob").write_text('{"text": "linked"}\n')
+    (folder / "shelf").mkdir()
+    (folder / "shelf" / "a.jsonl").symlink_to(folder / "blob")
+    (folder / "b[1].txt").write_text("bracketed")
+    table = pyarrow.table({"text": pyarrow.array([b"bytes"], pyarrow.binary())})
+    pyarrow.parquet.write_table(table, folder / "c.parquet")
+    found = {name: texts(folder, files=name) for name in ("shelf", "./shelf", "~/shelf/", "b[1].txt", "c.parquet")}
+    assert [*found.values()] == [["linked"], ["linked"], ["linked"], ["bracketed"], ["bytes"]]
+
+
+def test_what_the_tokenizers_library_refuses_is_one_line(folder, capsys):
+    (folder / "a.txt").write_text(
+        "\n\n".join("".join(map(chr, range(at, at + 64))) for at in range(0x4E00, 0x5200, 64))
+    )
+    tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0}, unk_token="<unk>")).save("words.json")
+    for line, message in (
+        ("{kind: Unigram, vocabulary: 300}", "no tokenizer could be learned"),
+        ("{kind: File, path: words.json}", "the tokenizer refuses a text"),
+    ):
+        words = ["files", "data.corpus.files=a.txt", f"data.tokenizer={line}", "data.validation=0.2"]
+        assert message in refused(capsys, *words)
+
+
+def test_the_first_lines_of_documents_are_matched_by_a_pattern_that_is_one(folder):
+    hub_copy(folder, {"": {"train": pandas.DataFrame({"content": ["a"]})}})
+    hub = {"kind": "Hub", "path": str(folder), "revision": "main"}
+    for line, message in (({"begins": "("}, "it is no pattern"), ({"begins": "^=", "text": "{content}"}, "no field")):
+        with pytest.raises(ScalingError, match=message):
+            list(build("corpus", {**hub, **line}).snapshot(folder).documents())

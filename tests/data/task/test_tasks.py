@@ -8,6 +8,7 @@ import json
 from unittest.mock import Mock
 
 import datasets
+import pandas
 import pytest
 
 from scaling.base.errors import ScalingError
@@ -286,3 +287,39 @@ def test_what_is_refused_and_a_test_split_needs_no_labels(tmp_path):
     ):
         with pytest.raises(ScalingError, match=message):
             opened(name, "train", **{**dict.fromkeys(SPLITS, good), split: bad})
+
+
+def test_a_label_is_read_as_the_file_means_it(tmp_path):
+    """-1 may be a label, a number a text is not the number of an option, and a field of another type is one line."""
+
+    def first(row, **line):
+        (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        files = dict.fromkeys(BOTH, str(tmp_path / "rows.jsonl"))
+        data = build("data", {"kind": "Task", "tokenizer": "Byte", "files": files, "text": "{text}", **line})
+        return data.open("train", tmp_path / "data").examples[0]
+
+    signs = {**CLASS, "labels": {"-1": "bad", "0": "so", "1": "good"}}
+    sums = {"answer": "text", "metric": "ExactMatch"}
+    assert first({"text": "x", "label": "-1"}, **signs).answer == 0
+    assert first({"text": "2 - 3", "label": "-1"}, **sums).target == "-1"
+    options = {"answer": "options", "metric": "Accuracy", "options": ["{a}", "{b}", "{c}", "{d}"]}
+    choices = {"text": "x", "a": "12", "b": "3", "c": "7", "d": "1"}
+    assert [first({**choices, "label": label}, **options).right for label in (3, "3", "12")] == [3, 1, 0]
+    spans = {**SPAN, "text": "{text}", "second": "{text}", "label": "{label}"}
+    for row, line, message in (
+        ({**choices, "b": None, "label": 0}, options, "options: .*one of them is empty"),
+        ({**choices, "label": 4}, options, "4 options, counted from 0"),
+        ({"text": "Ann", "label": {"text": "Ann", "answer_start": 0}}, spans, "a span is"),
+        ({"text": "Ann", "label": {"text": ["Ann"], "answer_start": [-3]}}, spans, "a span is"),
+        ({"text": 5, "label": ["a"]}, {"answer": "tags", "labels": ["a", "b"], "metric": "TagAccuracy"}, "neither a"),
+    ):
+        with pytest.raises(ScalingError, match=message):
+            first(row, **line)
+
+
+def test_a_file_as_a_task_has_the_labels_that_are_found_in_it_again(tmp_path):
+    pandas.DataFrame({"text": ["a", "b", "c"], "label": [0.0, 1.0, None]}).to_parquet(tmp_path / "one.parquet")
+    (tmp_path / "two.csv").write_text('text,label\na,"x, y"\nb,y\n')
+    line, _ = task_module.task_of_file(str(tmp_path / "*.parquet"), [])
+    assert line["labels"] == ["0", "1"]
+    assert task_module.task_of_file(str(tmp_path / "two.csv"), ["answer=classes"])[0]["labels"] == ["x", "y"]
