@@ -120,6 +120,11 @@ class Table:
         return tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *body))
 
 
+def _comment(line: str) -> str:
+    """A line of LaTeX that is none of its text; a name may hold a line break."""
+    return f"% {' '.join(line.split())}"
+
+
 class TableResult:
     """A result of lines and tables that prints itself: on a terminal, in a notebook, as Markdown or LaTeX."""
 
@@ -146,10 +151,10 @@ class TableResult:
                 parts += [markdown_text(table.caption), table.markdown(), *map(markdown_text, table.notes)]
             return "\n\n".join(filter(None, [*parts, "\n".join(f"- {markdown_text(line)}" for line in remarks)]))
         if name == "latex":
-            lines = [f"% {line}" for line in heading]
+            lines = [*map(_comment, heading)]
             for table in tables:
-                lines += [table.latex(*heading[:1]), *(f"% {note}" for note in table.notes)]
-            return "\n".join([*lines, *(f"% {line}" for line in remarks)])
+                lines += [table.latex(*heading[:1]), *map(_comment, table.notes)]
+            return "\n".join([*lines, *map(_comment, remarks)])
         blocks = ("\n".join([table.text(), *table.notes]) for table in tables)
         return "\n\n".join(filter(None, ["\n".join(heading), *blocks, "\n".join(remarks)]))
 

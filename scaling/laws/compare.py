@@ -254,10 +254,13 @@ def advantage(
     """
     together, objective = pooled((a, b), names), named_objective("log_squared")
     # Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor.
-    in_both = {"N", "D"} <= set(together.columns) and not is_on_a_line(
-        np.log(np.column_stack([together.numbers(name) for name in ("N", "D")]))
+    in_both = {"N", "D"} <= set(together.columns) and not all(
+        is_on_a_line(np.log(np.column_stack([each.numbers(name) for name in ("N", "D")]))) for each in (a, b)
     )
     form = named(law or ("chinchilla" if in_both else "power_law_floor_c"))
+    is_of_compute = form.target == "loss" and set(form.inputs) in ({"N", "D"}, {"C"})
+    what, fix = "is no law of the loss in N and D, or in C", "take chinchilla or power_law_floor_c"
+    refuse(not is_of_compute, what, fix, key="law", value=form.name)
     for each in (a, b):  # what one set does not determine, the other does not determine either
         validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})
     joint = fit_joint(form, together, SET, baseline=names[0], objective=objective, group=group_of(together))
@@ -282,7 +285,7 @@ def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:
     common = [column for column in sets[0].columns if all(column in each for each in sets)]
     columns: dict[str, Any] = {column: np.concatenate([each[column] for each in sets]) for column in common}
     columns[SET] = np.concatenate([np.full(len(each), name, object) for name, each in zip(names, sets)])
-    if "trunk" in columns:  # two tables may number their trunks alike
-        trunks = zip(columns[SET], columns["trunk"], strict=True)
-        columns["trunk"] = np.array([f"{name} {trunk}" for name, trunk in trunks], object)
+    for label in {"trunk", "run", "run_name"} & columns.keys():  # two tables may number them alike
+        labels = zip(columns[SET], columns[label], strict=True)
+        columns[label] = np.array([f"{name} {each}" for name, each in labels], object)
     return Points(with_compute(columns), {**sets[1].definitions, **sets[0].definitions})

@@ -30,9 +30,11 @@ from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
 from scaling.laws.solver import Effort, choose, draw, minimise
 
+MOST_STEPS = 10**8  # of a curve, whose schedule is an array
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
 POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
-EVALUATIONS = frozenset({"evaluate", "evaluation", "eval", "validation", "1"})
+KINDS = dict.fromkeys(("train", "training", "0"), 0)  # of losses, as a table names them
+KINDS |= dict.fromkeys(("evaluate", "evaluation", "eval", "validation", "val", "1"), 1)
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,15 @@ def read_curves(points: Points) -> list[Curve]:
         rows = order[names[order] == run]
         size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
         rounded = np.rint(steps).astype(int)
-        what = "has two sizes" if np.ptp(size) else "has a step before the first, which is 1"
-        points.refuse(np.ptp(size) or rounded[0] < 1, what, "correct its rows", "run", value=run)
+        what = "has two sizes" if np.ptp(size) else f"has a step outside 1 to {MOST_STEPS:,}"
+        is_outside = not 1 <= steps[0] <= steps[-1] <= MOST_STEPS
+        points.refuse(np.ptp(size) or is_outside, what, "correct its rows", "run", value=run)
+        points.refuse(tokens.min() <= 0, "has no tokens at a step", "correct its rows", "run", value=run)
         words = points["kind"][rows] if "kind" in points else ["evaluation"] * len(rows)
-        kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
+        spelled = [str(word).strip().casefold().removesuffix(".0") for word in words]
+        unknown = next((word for word in spelled if word not in KINDS), None)
+        points.refuse(unknown is not None, "is no kind of loss", "write train or evaluation", "kind", value=unknown)
+        kinds = np.array([KINDS[word] for word in spelled])
         distinct, first = np.unique(rounded, return_index=True)
         rates = np.interp(np.arange(1, rounded[-1] + 1), distinct, learned[first])
         is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
@@ -497,12 +504,12 @@ def fit_curves(
     sets, fix = sorted({curve.validation for curve in used if curve.validation}), "--where validation=…"
     what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
     refuse(len(sets) > 1, what, f"fit the curves of one set: {fix}", key="validation")
-    what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
-    refuse(len({float(curve.N) for curve in used}) == 2, what, f"{fix}, or fit one size alone", key="N")
     thinned = [curve.thinned(after) for curve in used]
     thinned = sorted((curve for curve in thinned if len(curve.steps)), key=lambda curve: curve.run)
     fix = "log more often, or lower --after"
     refuse(not thinned, "no loss is left after the start of the runs", fix, key="curves")
+    what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
+    refuse(len({float(curve.N) for curve in thinned}) == 2, what, f"{fix}, or fit one size alone", key="N")
     reference = float(np.median([float(np.max(curve.rates)) for curve in thinned]))
     places, candidates = places_of(thinned), DECAYS if "S2" in form.inputs else DECAYS[2:3]
     few = some_trunks(places, GATHERED)

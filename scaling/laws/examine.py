@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -213,9 +214,14 @@ def check_target(form: Law, target: Mapping[str, float]) -> None:
     """Refuse what is neither a row of the law's columns nor a budget."""
     if not _is_budget(form, target):
         check_columns(form, target, key="target")
-    for name in POSITIVE & target.keys():
+    for name in {*POSITIVE, SERVED} & target.keys():
         key, value = f"target {name}", target[name]
         refuse(value <= 0, "must be positive", f"write {name}=1e9", key=key, value=value)
+    for name, value in with_compute(dict(target)).items():
+        refuse(not np.isfinite(value), "is too large", "write a smaller one", key=f"target {name}", value=float(value))
+    shares = [value for name, value in target.items() if re.fullmatch(r"p_\d+", name)]
+    what, fix = f"the proportions sum to {sum(shares):g}", "write proportions that sum to 1"
+    refuse(shares and abs(sum(shares) - 1) > 1e-3, what, fix, key="target")
 
 
 def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
@@ -311,6 +317,7 @@ def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Do
             "run": run,
             **prediction.row,
             target: observed,
+            "observed": observed,
             "predicted": prediction.estimate,
             "relative_error": relative,
             "error": error,

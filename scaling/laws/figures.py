@@ -135,9 +135,10 @@ class Picture:
     ) -> None:
         with rc_context({**STYLE, "svg.hashsalt": salt}):
             if not self.figure.texts:
-                self.figure.suptitle(self.title, fontsize=10)
+                self.figure.suptitle(self.title, fontsize=10, parse_math=False)
                 text = textwrap.fill(self.caption, 78 * len(self.panels))
-                self.figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#444444")
+                style = {"fontsize": 7, "x": 0.01, "ha": "left", "color": "#444444"}
+                self.figure.supxlabel(text, parse_math=False, **style)  # a definition may hold dollar signs
                 self.figure.draw_without_rendering()  # places everything once, for all formats
                 self.figure.set_layout_engine("none")
             for text in self.figure.texts:

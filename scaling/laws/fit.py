@@ -343,7 +343,7 @@ def _refuse_geometry(
 ) -> None:
     """Points on one line, where terms cannot be told apart, and a loss that rises under a law that can only fall."""
     axes = [columns[name] for name in form.axes]
-    if any(axis.min() <= 0 for axis in axes):
+    if "p_1" in form.axes or any(axis.min() <= 0 for axis in axes):  # proportions sum to one, near a line at times
         return
     logs = np.log(np.column_stack(axes))
     logs -= logs.mean(0)

@@ -267,4 +267,5 @@ def condition(text: str, option: str) -> Condition:
     sign, is_quoted = _COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
     fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
     refuse(is_condition(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)
-    return Condition(left.strip("`"), "=" if sign == "==" else sign, right[1:-1] if is_quoted else right)
+    left = left.strip("`") if re.fullmatch("`[^`]+`", left) else left
+    return Condition(left, "=" if sign == "==" else sign, right[1:-1] if is_quoted else right)

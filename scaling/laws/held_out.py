@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.fit import FittedLaw, fit
+from scaling.laws.fit import FittedLaw, fit, validated_problem
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
 from scaling.laws.law import Law, with_compute
@@ -65,7 +65,7 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     if is_condition(str(text)):
         mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
     else:
-        column = points.numbers(str(text).strip())
+        column = points.numbers(str(text).strip().strip("`"))
         mask = column == column.max()
     what = f"holds out {'every run' if mask.all() else 'no run'}"
     refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
@@ -226,7 +226,16 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
     what = f"no law has its columns in the table ({', '.join(points.columns)})"
     fix = f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns"
     points.refuse(not chosen, what, fix, "law", value="auto")
-    return [form for form in chosen if not any(set(form.inputs) < set(other.inputs) for other in chosen)]
+    fitting, refusal = [], None
+    for form in chosen:
+        try:  # a column may have gaps, and the points may lie on one line
+            validated_problem(form, points, tolerant_objective(form), None, None, {})
+            fitting.append(form)
+        except ScalingError as error:
+            refusal = error
+    if not fitting and refusal is not None:
+        raise refusal
+    return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
 
 
 def cost_of(points: Points) -> np.ndarray | None:
@@ -264,6 +273,8 @@ def choose(
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
     seen = errors[:, ~np.isnan(errors).all(0)]
+    what, fix = f"{plural(len(points), 'run')} are too few to test a law on the largest of them", "name a law"
+    points.refuse(not seen.size, what, fix, "law", value="auto")
     # A candidate that cannot be fitted in a test counts as three times the worst error there.
     low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), 3.0 * np.nanmax(seen, axis=0)
     logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)

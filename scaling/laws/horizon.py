@@ -12,6 +12,7 @@ import numpy as np
 
 from scaling.laws.diagnostics import added_variables
 from scaling.laws.fit import FittedLaw
+from scaling.laws.formula import numeric
 from scaling.laws.intervals import Interval, Method, student
 from scaling.laws.law import with_compute
 from scaling.laws.optimum import Budget, best_run
@@ -95,9 +96,9 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     freedom = fit.degrees_of_freedom - 1
     if COOLDOWN not in fit.points or fit.form.target != "loss" or freedom < 1:
         return None
-    steps = fit.points.numbers(COOLDOWN)[fit.order]
+    steps = numeric(COOLDOWN, fit.points[COOLDOWN])[fit.order]
     least, longest = float(steps.min()), float(steps.max())
-    if least <= 0 or least == longest:
+    if not least > 0 or least == longest:  # runs of other schedules have none
         return None
     residual, jacobian = fit.linear
     shape = fit.problem.whitened((least / steps)[None, None])[0] * np.sqrt(fit.problem.weights)

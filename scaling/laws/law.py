@@ -237,7 +237,8 @@ class Law:
             theta[:, self.linear] = 1.0
             terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, self.linear]), axis=1)
             shares = rng.dirichlet(np.ones(len(self.linear)), size=len(theta))
-            theta[:, self.linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
+            middle = abs(np.median(target)) or np.abs(target).max()
+            theta[:, self.linear] = shares * middle / np.maximum(terms, 1e-280)
         if self.adjust is not None:
             self.adjust(theta, rng, inputs, target)
         return theta

@@ -85,7 +85,9 @@ class Goal:
     def width_of(self, interval: Interval | None) -> float:
         """Half the width of an interval in the goal's unit; infinite where an end is open, or without an interval."""
         half = float("inf") if interval is None else 0.5 * (interval.high - interval.low)
-        return half if interval is None or self.unit == "absolute" else half / abs(interval.estimate)
+        if interval is None or self.unit == "absolute":
+            return half
+        return half / abs(interval.estimate) if interval.estimate else float("inf")
 
     def spelled(self, half_width: float) -> str:
         """A half-width in the goal's unit, for people: `± 0.012`, `± 0.61%`."""
@@ -119,6 +121,8 @@ def parse_goal(text: str) -> Goal:
     between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
     what = "a difference may be zero, so its width is no percentage"
     refuse(between is not None and unit == "relative", what, fix, key=OPTION, value=text)
+    is_one = between is not None and between[0] == between[1]
+    refuse(is_one, "it compares a row with itself", fix, key=OPTION, value=text)
     return Goal(text, at["target"], width, unit, place, between)
 
 
@@ -201,7 +205,8 @@ def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Lo
         disagreement = w_f * w_g * (q_f - q_g) ** 2
         now = now + disagreement
         after = after + disagreement * np.exp(-((m_f - m_g) ** 2) / (8.0 * seen.noise**2))
-    size = 1.0 if goal.unit == "absolute" else sum(weight * value for weight, value, _ in near)
+    # A parameter at its bound may be 0; scores are differences of logarithms, which its size leaves as they are.
+    size = 1.0 if goal.unit == "absolute" else sum(weight * value for weight, value, _ in near) or 1e-100
     return now / size**2, after / size**2
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
-from scaling.laws.law import MEANINGS, POSITIVE, Law
+from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
 
 # What tables call these columns, in small letters.
 USUAL_NAMES = {
@@ -156,14 +156,21 @@ class Points:
         fix = f"correct {wrong} of {len(column)} rows, or leave them out: --where '{name}>0'"
         least = float(column.min(initial=np.inf))
         self.refuse(wrong, f"must be positive ({MEANINGS.get(name)})", fix, name, value=least)
+        if name in PROPORTIONS:
+            most = float(column.max(initial=0.0))
+            what, fix = "is a fraction, from 0 to 1", f"write --map '{name}={name}/100' for percent"
+            self.refuse(least < 0 or most > 1, what, fix, name, value=least if least < 0 else most)
         return column
+
+    @property
+    def nothing_finished(self) -> tuple[str, str]:
+        return f"there is no finished run to fit: {self.count()}", "finish some, or correct their `status`"
 
     def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
         self.refuse_absent(inputs if target is None else (*inputs, target))
         table = np.column_stack([self.numbers(name) for name in inputs])
-        fix = "finish some, or correct their `status`"
-        self.refuse(not len(self), f"there is no finished run to fit: {self.count()}", fix)
+        self.refuse(not len(self), *self.nothing_finished)
         for name, column in zip(inputs, table.T):
             fix = f"add runs at another {name}, or fit a law without it"
             self.refuse(
@@ -233,6 +240,11 @@ def load_points(
         fix = nearest(rule.right, choices) if choices and not mask.any() else "choose another bound"
         points.refuse(not mask.any(), f"no row has {rule}", fix, "where")
         points = points.take(mask)
+    if "trunk" in points:  # a run without a trunk shares nothing
+        labels = ["" if is_empty(label) else str(label) for label in points["trunk"].tolist()]
+        labels = [label or f"run {place}" for place, label in enumerate(labels)] if any(labels) else None
+        columns = {column: values for column, values in points.columns.items() if column != "trunk"}
+        points = replace(points, columns=columns if labels is None else {**columns, "trunk": np.array(labels, object)})
     numbers = {column: numeric(column, points[column], name) for column in points.columns if column in POSITIVE}
     points = _finished(replace(points, columns={**points.columns, **numbers}))
     subjects = {*MEANINGS, *points.columns, *SETUP}
@@ -242,11 +254,13 @@ def load_points(
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
     kept_columns = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
-    points = _in_nats(replace(points, columns=kept_columns, definitions=definitions), rename.get("loss", "loss"))
+    points = replace(points, columns=kept_columns, definitions=definitions)
+    points = _in_nats(points, rename.get("loss", "loss"), computed="loss" in formulas.keys() - define.keys())
     # One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens.
     along = ("run", "S", "D", "step", "kind")
     keys = [each for each in along if each in points] if "run" in points else list(points.columns)
-    rows = Counter(zip(*(points[each].tolist() for each in keys), strict=True)) if keys else Counter()
+    # As text, by which empty cells are equal.
+    rows = Counter(zip(*(map(str, points[each].tolist()) for each in keys), strict=True)) if keys else Counter()
     twice = [dict(zip(keys, row, strict=True)) for row, times in rows.items() if times > 1]
     example = ", ".join(f"{each}={value}" for row in twice[:1] for each, value in list(row.items())[:4])
     what = f"{plural(len(twice), 'run')} {'is' if len(twice) == 1 else 'are'} in the table more than once: {example}"
@@ -259,7 +273,7 @@ def group_of(points: Points, name: str | None = None) -> str | None:
     if name is not None:
         return None if name == "none" else name
     if "trunk" in points and len(set(points["trunk"])) < len(points):
-        return "trunk"
+        return "trunk"  # whose empty cells have labels of their own
     return next((run for run in ("run", "run_name") if run in points and 1 < len(set(points[run])) < len(points)), None)
 
 
@@ -350,14 +364,17 @@ def _definitions(table: Points) -> dict[str, str]:
     return stated
 
 
-def _in_nats(points: Points, column: str) -> Points:
-    """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats."""
+def _in_nats(points: Points, column: str, computed: bool) -> Points:
+    """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats. A
+    loss that a formula has `computed` is taken as it is.
+    """
     if "loss" not in points:
         return points
-    loss, stated = points["loss"], points.definitions.get("loss")
+    loss, stated = points["loss"], None if computed else points.definitions.get("loss")
     words, finite = re.sub(r"[_\-./]+", " ", (stated or column).casefold()), loss[np.isfinite(loss)]
     unit = next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
-    unit = None if re.search(r"\bnats?\b", words) else unit
+    is_quoted = re.fullmatch("`[^`]+`", column)  # a column under its name, and no formula
+    unit = None if re.search(r"\bnats?\b", words) or (computed and not is_quoted) else unit
     if stated is None:
         median, likely = float(np.median(finite)) if len(finite) else 0.0, (unit or "perplexity").replace(" ", "_")
         named = f"the column {column} is {unit} by its name"

@@ -261,7 +261,7 @@ class Problem:
     @np.errstate(divide="ignore", invalid="ignore")
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bound of each coordinate."""
-        size = abs(float(np.median(self.loss)))
+        size = abs(float(np.median(self.loss))) or float(np.abs(self.loss).max())
         limits = np.array([(one.lower, one.upper) for one in (self.form.parameters[index] for index in self.free)])
         limits[[index in self._heights for index in self.free]] = SMALLEST * size, LARGEST * size
         lower, upper = np.where(self.in_log, np.log(limits.T), limits.T)

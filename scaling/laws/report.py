@@ -207,7 +207,8 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         [
             ("held out", (names or {}).get(point["run"] or "", point["run"] or "")),
             *((name, short(point[name])) for name in inputs),
-            *((name, _loss(point[name])) for name in (target, "predicted")),
+            (target, _loss(point.get("observed", point[target]))),  # kept documents have it under the target alone
+            ("predicted", _loss(point["predicted"])),
             *_both(point),
             *([] if point["covered"] is None else [("inside", "yes" if point["covered"] else "no")]),
             ("error", _error(point["relative_error"], point.get("error"))),

@@ -22,6 +22,8 @@ from scaling.laws.catalogue import named
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
 from scaling.laws.law import (
     MEANINGS,
+    PROPORTIONS,
+    SIGNED,
     Bounds,
     Columns,
     Dual,
@@ -127,6 +129,7 @@ def written_law(law: Written, limits: Mapping[str, Bounds], points: Points) -> L
         inputs=inputs,
         parameters=tuple(parameters),
         curve=lambda p, x: evaluate(expression, {**vars(x), **vars(p)}),
+        objective="squared" if target in PROPORTIONS | SIGNED else "log_huber",
     )
 
 

@@ -233,12 +233,12 @@ class Correlation(Metric):
 
 def _correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Pearson's r [s] of columns [s n] in samples that count their examples `weights` times."""
-    count = weights.sum(1, keepdims=True)
+    count, size = weights.sum(1, keepdims=True), abs(x).max(1) * abs(y).max(1)
     x = x - (weights * x).sum(1, keepdims=True) / count
     y = y - (weights * y).sum(1, keepdims=True) / count
     scale = np.sqrt((weights * x**2).sum(1) * (weights * y**2).sum(1))
     # Of a column of equal numbers there remains what rounding left.
-    flat = scale <= 1e-12 * count[:, 0] * (1 + abs(x).max(1) * abs(y).max(1))
+    flat = scale <= 1e-12 * count[:, 0] * size
     return np.clip(ratio((weights * x * y).sum(1), np.where(flat, 0, scale)), -1, 1)
 
 

@@ -107,6 +107,7 @@ def fit(
     _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
 
     table = read_points(points, rename=rename, where=where, define=define)
+    table.refuse(not len(table), *table.nothing_finished)
     train, tested = split_held_out(table, hold_out)
     if chosen == "envelope":
         fitted = of_envelope(train)

@@ -201,3 +201,25 @@ def test_odd_points_are_fitted_without_a_warning_of_a_library(tmp_path, capsys):
     outputs = [printed(capsys, write(path, table), *MAP) for table in (outlier, huge, units, few)]
     assert ["no count of parameters" in out for out in outputs] == [False, False, True, False]
     assert ["none is identified" in out for out in outputs] == [False, False, False, True]
+
+
+def test_what_cannot_be_fitted_or_predicted_is_one_line(tmp_path, capsys):
+    short = {"params": "N", "tokens": "D", "final": "loss"}
+    rows = {short.get(name, name): values for name, values in columns().items()}
+    files = {
+        "failed": write(tmp_path / "failed.csv", {**rows, "status": "failed", "options": 4}),
+        "whole": write(tmp_path / "whole.csv", {**rows, "U": np.where(np.arange(36) < 3, np.nan, rows["D"])}),
+    }
+    for words, what in (
+        (["failed", "--hold-out", "N"], "there is no finished run to fit"),
+        (["failed", "--law", "task_sigmoid"], "there is no finished run to fit"),
+        (["failed", "--law", "E+(N_c/N)^a"], "there is no finished run to fit"),
+        (["whole", "--intervals", "none", "--target", "N=1e200", "D=1e200"], "is too large"),
+    ):
+        assert main(["fit", files[words[0]], *words[1:]]) == 2, words
+        error = capsys.readouterr().err
+        assert what in error, words
+        assert error.count("\n") == 1, words
+    # A column with gaps leaves the laws that do not read it.
+    assert main(["fit", files["whole"], "--law", "auto", "--intervals", "none", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["law"] == "chinchilla"

@@ -140,3 +140,17 @@ def test_the_best_mixture_of_known_laws_is_found_and_weights_move_it():
     assert "train one there" in str(scaling.mixture(swarm(most=0.6), weights={"loss_domain_2": 9.0}))
     with pytest.raises(ScalingError, match="the law joint needs the size of the model; write --at N=1e9"):
         scaling.mixture(swarm(), law="joint")
+
+
+def test_runs_of_two_tables_with_one_name_share_no_error_and_only_laws_of_compute_are_compared():
+    table = study(36, 0.002)
+
+    def sets(first: str, second: str) -> list[Points]:
+        names = ([f"{prefix}{number}" for number in range(36)] for prefix in (first, second))
+        return [Points({**table, "run": np.array(each, object)}) for each in names]
+
+    same, apart = (advantage(*sets(*names), names=("a", "b")).k for names in (("r", "r"), ("r", "s")))
+    assert (same.low, same.high) == pytest.approx((apart.low, apart.high))
+    for law in ("over_training", "batch_size_c"):
+        with pytest.raises(ScalingError, match="is no law of the loss in N and D, or in C"):
+            advantage(*sets("r", "s"), names=("a", "b"), law=law)

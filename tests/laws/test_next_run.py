@@ -173,3 +173,16 @@ def test_a_rate_that_falls_with_size_changes_the_exponent_of_size_and_the_best_p
     assert all(point["low"] < point["lr"] < point["high"] and point["B"] == 64 for point in points)
     best = fit("learning_rate_n", {name: [point[name] for point in points] for name in ("N", "lr")})
     assert best.estimates["b_N"] == pytest.approx(-0.25, abs=0.02)
+
+
+def test_a_relative_goal_of_a_parameter_at_zero_is_open_and_a_row_is_not_compared_with_itself():
+    """A fit to few runs often ends at E = 0."""
+    field, goal, taken = grid(), parse_goal("E ± 5%"), list(range(0, 22, 2))
+    assert goal.width_of(Interval("E", 0.0, 0.0, 0.1, 0.95, "t")) == np.inf
+    relative, absolute = (
+        variances(parse_goal(text), field, taken, Look((Belief(LAW, {**TRUTH, "E": size}),), NOISE, 0.9))
+        for text, size in (("E ± 5%", 0.0), ("E ± 0.1", 0.0))
+    )
+    assert np.argsort(relative[1]).tolist() == np.argsort(absolute[1]).tolist()
+    with pytest.raises(ScalingError, match="it compares a row with itself"):
+        parse_goal("loss of A - A at N=1e6 D=1e7 ± 0.1")

@@ -124,3 +124,26 @@ def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_pat
         assert what in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.fix, "every refusal says how to fix it"
+
+
+def test_a_loss_that_a_formula_gives_is_in_nats_and_fractions_are_no_percent():
+    known = np.array(RUNS["loss"])
+    for column, values, formula in (
+        ("ppl", np.exp(known), "log(ppl)"),
+        ("bpb", known / np.log(2), "bpb*0.6931471805599453"),
+    ):
+        points = load_points({**RUNS, "loss": values, column: values}, rename={"loss": formula})
+        assert points.numbers("loss") == pytest.approx(known)
+    with pytest.raises(ScalingError, match="is perplexity by its name"):
+        load_points({**RUNS, "val-ppl": np.exp(known)}, rename={"loss": "`val-ppl`"})
+    with pytest.raises(ScalingError, match=r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100"):
+        load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
+
+
+def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_that_is_there_twice():
+    points = load_points({**RUNS, "trunk": ["t", "", float("nan")]})
+    assert len(set(points["trunk"])) == 3
+    assert "trunk" not in load_points({**RUNS, "trunk": ["", "", ""]})
+    rows = {name: [*values, values[-1]] for name, values in RUNS.items() if name != "run"}
+    with pytest.raises(ScalingError, match="in the table more than once"):
+        load_points({**rows, "U": [1.0, 2.0, float("nan"), float("nan")]})
