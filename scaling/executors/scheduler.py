@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.base.errors import DISK, ScalingError
+from scaling.base.errors import DISK, ScalingError, refuse
 from scaling.base.signals import deferred
 from scaling.base.standard_error import say
 from scaling.executors import ONE_THREAD, End, Executor, Handle, Resources
@@ -157,6 +157,8 @@ def started(
     """An executor whose output is in `folder`. On this machine it has `slots` jobs at a time and its `gpus`; `workers`
     and `parameters` are those of SLURM or Ray.
     """
+    what = "is of SLURM or Ray, and jobs run on this machine"
+    refuse(name == "local" and parameters, what, "add --executor slurm or ray", key="--set", value=dict(parameters))
     if name == "slurm":
         executor: Executor = Slurm(workers or 1, folder / "slurm", parameters)
     elif name == "ray":

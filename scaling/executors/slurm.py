@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
 SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 """Parameters that submitit names alike for every cluster; all others are sbatch's."""
+NEEDED, INSTALL = "SLURM needs submitit", "install it: pip install 'scaling[slurm]'"
 
 
 class Pack:
@@ -62,11 +63,8 @@ class SlurmHandle(Handle):
     def status(self) -> Status:
         job = self.job
         if self.end is None and job is not None and job.done():
-            if (error := job.exception()) is None:
-                self.end = job.result()[self.place]
-            else:
-                first = str(error).strip().partition("\n")[0]
-                self.end = End("died", reason=f"job {job.job_id} of SLURM ended with {job.state}: {first}")
+            ends = self.executor.ends(job)
+            self.end = ends if isinstance(ends, End) else ends[self.place]
         return self.end.status if self.end is not None else "waiting" if job is None else "running"
 
     def logs(self) -> str:
@@ -92,8 +90,7 @@ class Slurm:
         try:
             import submitit
         except ImportError:
-            fix = "install it: pip install 'scaling[slurm]'"
-            raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
+            raise ScalingError(NEEDED, key="--executor", value="slurm", fix=INSTALL) from None
         names = {key: key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}" for key in parameters}
         options = {names[key]: value for key, value in parameters.items() if key != "cluster"}
 
@@ -105,12 +102,23 @@ class Slurm:
         self.cluster = cluster
         try:
             cluster()
-        except (RuntimeError, NameError, TypeError) as error:
-            what = " ".join(str(error).split())
-            raise ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm") from None
+        except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+            raise _refused(error) from None
         self.workers, self.log = workers, str(folder)
         self.waiting: list[SlurmHandle] = []
         self.jobs: list[Job[list[End]]] = []
+        self.known: dict[str, list[End] | End] = {}  # of jobs that are done
+
+    def ends(self, job: Job[list[End]]) -> list[End] | End:
+        """The ends of a pack that is done, or the one of all its runs; submitit waits long for that of a lost one."""
+        if job.job_id not in self.known:
+            if (error := job.exception()) is None:
+                self.known[job.job_id] = job.result()
+            else:
+                first = str(error).strip().partition("\n")[0]
+                reason = f"job {job.job_id} of SLURM ended with {job.state}: {first}"
+                self.known[job.job_id] = End("died", reason=reason)
+        return self.known[job.job_id]
 
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
@@ -141,24 +149,36 @@ class Slurm:
             takes["mem_gb"] = resources.memory
         if resources.minutes is not None:
             takes["timeout_min"] = math.ceil(resources.minutes * len(packs[0]))
-        cluster = self.cluster(**takes)
-        with cluster.batch():
-            for pack in packs:
-                job = cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions())
-                self.jobs.append(job)
-                for place, handle in enumerate(pack):
-                    handle.job, handle.place = job, place
+        try:
+            cluster, jobs = self.cluster(**takes), []
+            with cluster.batch():
+                for pack in packs:
+                    jobs.append(cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions()))
+        except (RuntimeError, OSError, ValueError, AssertionError) as error:  # as sbatch's own
+            raise _refused(error) from None
+        self.jobs += jobs
+        for job, pack in zip(jobs, packs, strict=True):
+            for place, handle in enumerate(pack):
+                handle.job, handle.place = job, place
 
     def close(self) -> None:
         for job in self.jobs:
             if not job.done():
-                job.cancel()
+                job.cancel(check=False)  # one that cannot be cancelled is no reason to leave the others
+
+
+def _refused(error: Exception) -> ScalingError:
+    """A mistake in what is asked of SLURM, in its own words."""
+    what = " ".join(str(error).split()) or type(error).__name__
+    return ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm", fix="correct --set")
 
 
 def cancel_all(folder: Path) -> int:
     """Cancel the jobs that were submitted in a folder, by whatever command, and are not done; their number."""
-    from submitit import SlurmJob
-
+    try:
+        from submitit import SlurmJob
+    except ImportError:
+        raise ScalingError(NEEDED, key="--executor", value="slurm", fix=INSTALL) from None
     names = (path.name.removesuffix("_submitted.pkl") for path in folder.glob("*_submitted.pkl"))
     jobs = [job for job in (SlurmJob[Any](folder, name) for name in sorted(names)) if not job.done(force_check=True)]
     for job in jobs:

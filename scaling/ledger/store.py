@@ -42,7 +42,7 @@ STATES: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "st
 
 TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
 LONGEST = 200  # letters of a reason or a name in a row
-STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")  # of tasks, a study's name with an ending
 PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
 
 logger = logging.getLogger(__name__)
@@ -252,7 +252,8 @@ class Ledger:
         match = PLAN.fullmatch(before.name)
         after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
         what = "another command extended the study at the same time"
-        refuse(not publish(after, plan), what, "run the same command again", file=after)
+        is_other = not publish(after, plan) and text(self.plan(study)) != text(plan)
+        refuse(is_other, what, "run the same command again", file=after)
 
     def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
         """Write a study's plan once; a different one under the same name is refused with the difference.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import yaml
 from scaling.base.errors import plural
 from scaling.base.markup import Block
 from scaling.base.printing import Table, scientific, span
+from scaling.config.compose import override
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
 from scaling.ledger.run import INTERRUPTIONS, hardware, spans
@@ -89,11 +91,21 @@ def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | Non
     }
 
 
-def study_yaml(findings: Findings) -> str:
-    """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it."""
-    fields = {
-        key: value for key, value in asdict(findings.question).items() if key not in ("name", "at", "source") and value
-    }
+_OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=.*")
+
+
+def study_yaml(findings: Findings, command: str) -> str:
+    """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it: with the overrides of its
+    command, and for the scale that was trained.
+    """
+    left_out = ("name", "at", "minutes", "source")
+    fields = {key: value for key, value in asdict(findings.question).items() if key not in left_out and value}
+    try:
+        given = [word for word in shlex.split(command) if _OVERRIDE.fullmatch(word)]
+    except ValueError:  # of a record that was altered
+        given = []
+    words = {key: value for key, value in map(override, given) if key != "runs"}
+    fields |= {"set": {**fields.get("set", {}), **words}} if words else {}
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
 

@@ -272,7 +272,7 @@ def made(findings: Findings, record: Record) -> list[Block]:
         repeat,
         Code(record["command"]),
         Heading("The study's question"),
-        Code(study_yaml(findings)),
+        Code(study_yaml(findings, record["command"])),
     ]
 
 

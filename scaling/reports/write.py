@@ -77,7 +77,7 @@ def _locked(path: Path, announce: Announce) -> Iterator[None]:
 def keep(findings: Findings, known: Record, source: Path, folder: Path) -> Path:
     """Copy the report in `source` to FOLDER/NAME, with the study's YAML, the record and a paragraph on its result."""
     target = folder / findings.question.name
-    atomic.write(target / f"{target.name}.yaml", study_yaml(findings))
+    atomic.write(target / f"{target.name}.yaml", study_yaml(findings, known["command"]))
     _write_copy(findings, known, target)
     pictures = (name + kind for name in findings.pictures for kind in FIGURES)
     for name in (POINTS, *([FIT] if findings.document else []), *pictures):

@@ -44,7 +44,7 @@ from scaling.ledger.run import now
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
-from scaling.studies.question import Question, Source, placed, read
+from scaling.studies.question import Question, Source, axes_of, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.tasks import with_tasks
 
@@ -96,7 +96,7 @@ def extended(question: Question, goal: Goal, budget: float | None, words: Sequen
     fixed = "seed" in question.set or any(word.startswith("seed=") for word in words)
     grid = []
     for line in [question.grid] if isinstance(question.grid, Mapping) else question.grid:
-        axes = line.get("axes", line)
+        axes = axes_of(line)
         if not fixed and "seed" not in axes:
             axes = {**axes, "seed": [first + offset for offset in range(SEEDS)]}
         grid.append({**line, "axes": axes} if "kind" in line else axes)
@@ -130,6 +130,9 @@ class Field:
         else:
             forms = [named(law) for law in question.laws]
         self.goal.quantity(forms[0])
+        for name in forms[0].inputs:
+            what = f"{forms[0].name} needs {name}, which the runs of this study do not have"
+            refuse(name not in self.rows[0] and name != VARIANT, what, "take another law", key="law")
 
         def knows(form: Law) -> bool:
             try:
@@ -279,11 +282,13 @@ class Decider:
     def _enter(self, made: Sequence[Decision]) -> Plan:
         """The plan of the runs that were chosen; those that are held out belong to it once no more are chosen."""
         names = {decision["run"] for decision in made if "run" in decision} | self.entered
+        if self.name in self.ledger.studies():  # another command may have gone further
+            names |= set(self.ledger.runs_of(self.name))
         if not is_open(made):
             names |= {run.run for run in self.field.plan.runs if run.held_out}
         if self._plan is None or self._plan[0] != names:
             plan = restricted(self.field.plan, names)
-            enter(self.ledger, plan)
+            enter(self.ledger, plan, self.field.plan.runs)
             self._plan = frozenset(names), plan
         return self._plan[1]
 

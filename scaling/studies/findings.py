@@ -173,16 +173,22 @@ def find(
         raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
     points = load_points(folder / "points.csv", name=f"study {question.name}")
-    for earlier in (FIT, BEST):  # of a report whose points are no longer there
-        (folder / earlier).unlink(missing_ok=True)
+
+    def forget(*names: str) -> None:
+        """Files of an earlier report, which a copy may need until they are replaced."""
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
     if question.law is None:
+        forget(FIT, BEST)
         return Findings(question, tuple(table), points, reason="the study asks for none")
     variants = list(dict.fromkeys(row["row"] for row in table if "row" in row))
     try:
         fit, pictures = _fitted(question, question.law, points, variants, setup or {}, announce)
     except ScalingError as error:
+        forget(FIT, BEST)
         return Findings(question, tuple(table), points, reason=_reason(error))
-    tasks = []
+    tasks, best = [], None
     for task in map(name_of, question.tasks):
         announce(f"fit the score of {task}")
         try:
@@ -197,6 +203,8 @@ def find(
         document["tuned"] = tuned(fit.law, table)
         if best := best_points(document["tuned"]):
             write_points(best, folder / BEST)
+    if not best:
+        forget(BEST)
     atomic.write_json(folder / FIT, document)
     announce(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():

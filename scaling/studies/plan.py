@@ -11,7 +11,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.shape import SIZES
@@ -77,7 +77,8 @@ class Run:
     @property
     def row(self) -> str | None:
         """The row of a table that the run is of, where the study compares rows."""
-        return next((word[4:].strip('"') for word in self.overrides if word.startswith("row=")), None)
+        word = next((word[4:] for word in self.overrides if word.startswith("row=")), None)
+        return json.loads(word) if word is not None and word.startswith('"') else word
 
 
 @lru_cache(maxsize=KEPT)
@@ -158,7 +159,8 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
     def words_of(cell: Cell) -> Words:
         labels = [f"study={question.name}", *([f"row={cell['row']}"] if "row" in cell else [])]
-        log = (f"log.group={question.name}", f"log.name={json.dumps(_name(cell))}", f"log.tags={json.dumps(labels)}")
+        shown, tags = (json.dumps(each, ensure_ascii=False) for each in (_name(cell), labels))
+        log = (f"log.group={question.name}", f"log.name={shown}", f"log.tags={tags}")
         words = (*log, *question.overrides(cell), *overrides)
         words, row = words if data == "prepared" else _stood_in(question.base, words), cell.get("row")
         if row not in windows:
@@ -166,6 +168,8 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
         return compared(question.base, words, windows[row])
 
     cells = _cells(question, words_of)
+    is_empty, fix = all(held_out for _, held_out, _ in cells), "widen its bounds, or give it other budgets"
+    refuse(is_empty, "no run of the grid is within its bounds", fix, key="grid")
     words = [words_of(cell) for cell, _, _ in cells]
     experiments, families = zip(*_experiments(question.base, words))
     trunks = _trunks(experiments, families)
@@ -309,7 +313,7 @@ def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> lis
     first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(trunks)) if trunk}
     names = {key: run_id(trunk.spec) for key, trunk in first.items()}
     return [
-        None if trunk is None else Branch(names[key], trunk[1], _flops(experiment, trunk[1]))
+        None if trunk is None or not trunk[1] else Branch(names[key], trunk[1], _flops(experiment, trunk[1]))
         for key, trunk, experiment in zip(keys, trunks, experiments)
     ]
 
@@ -360,17 +364,18 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
 # The plan in the ledger
 
 
-def enter(ledger: Ledger, plan: Plan) -> list[str]:
+def enter(ledger: Ledger, plan: Plan, candidates: Sequence[Run] = ()) -> list[str]:
     """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of its name.
 
-    A plan that asks another question under the same name is refused, and what differs is stated.
+    A plan that asks another question under the same name is refused, and what differs is stated. `candidates` are runs
+    that belong to the question, of which an adaptive study has entered some.
     """
     name, document = plan.question.name, document_of(plan)
     earlier, added = None, []
     if name in ledger.studies():
         path = ledger.plan_file(name)
         earlier = ledger.plan(name)
-        added = _added(earlier, document, name, path)
+        added = _added(earlier, document, name, path, candidates)
     for run in (*plan.runs, *plan.trunks.values()):
         ledger.add(run.experiment.spec)
     if earlier is None:
@@ -423,7 +428,7 @@ def document_of(plan: Plan) -> dict[str, Any]:
     return {"study": asdict(plan.question), "command": list(plan.command), "runs": runs}
 
 
-def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
+def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Sequence[Run]) -> list[str]:
     """The names of the runs by which a plan extends an earlier one; refused where it asks another question.
 
     An extension has every planned run, and its new runs have their recipe and data: they differ from the planned ones
@@ -441,7 +446,7 @@ def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
     reasons = [f"{then[run]['name']} is held out in one" for run in moved]
     reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
     others = [run for run in new if "task" not in run and not run["point"].get("beside")]
-    foreign = {} if gone else _foreign(others, earlier["runs"], document["study"])
+    foreign = {} if gone else _foreign(others, earlier["runs"], document["study"], candidates)
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]
@@ -459,21 +464,24 @@ def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
     )
 
 
-def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[str, list[str]]:
+def _foreign(
+    new: Sequence[Line], planned: Sequence[Line], study: Line, candidates: Sequence[Run]
+) -> dict[str, list[str]]:
     """The words of new runs that no extension has, each with the names of its runs."""
 
-    def counted(run: Line) -> dict[str, str]:
-        pairs = (word.partition("=") for word in run["overrides"] if word != COMPARED)
+    def counted(overrides: Sequence[str]) -> dict[str, str]:
+        pairs = (word.partition("=") for word in overrides if word != COMPARED)
         return {key: value for key, _, value in pairs if is_counted(key)}
 
-    words = [counted(run) for run in planned]
-    varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
+    words = [counted(run["overrides"]) for run in planned]
+    known = [*words, *(counted(run.overrides) for run in candidates)]
+    varied = {key for line in known for key in line if len({other.get(key) for other in known}) > 1}
     free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
     free |= {"optimizer.lr", "train.batch"} if study["rate"] is not None else set()
     usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:
-        own = {key: value for key, value in counted(run).items() if key not in free}
+        own = {key: value for key, value in counted(run["overrides"]).items() if key not in free}
         for key in dict(sorted(own.items() ^ usual.items())):
             foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(run["name"])
     return foreign

@@ -109,7 +109,7 @@ class Question:
     @property
     def compares_rows(self) -> bool:
         """Whether an axis goes over rows of a table."""
-        return any("row" in line.get("axes", line) for line in _each(self.grid))
+        return any("row" in axes_of(line) for line in _each(self.grid))
 
     def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
         """Each run's own keys, and whether it is held out. A held-out run has the grid's largest budget where neither
@@ -446,8 +446,13 @@ def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return flattened
 
 
+def axes_of(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The axes of a grid; one of a kind may have none."""
+    return line.get("axes", {}) if "kind" in line else line
+
+
 def word_of(key: str, value: Any) -> str:
     """An override that our reader reads back; plain words stay plain, so that 4M is a number and tiny a name."""
     if isinstance(value, str):
-        return f"{key}={json.dumps(value) if key == 'row' else value}"
+        return f"{key}={json.dumps(value, ensure_ascii=False) if key == 'row' else value}"
     return f"{key}={json.dumps(_numbers(value))}"

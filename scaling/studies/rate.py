@@ -108,7 +108,7 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
     """b and a; with one size the rate is one for all."""
-    from scaling.studies.findings import MISSING, rows
+    from scaling.studies.findings import rows
     from scaling.studies.plan import entered
 
     place: dict[str, Any] = {"key": "rate.study", "value": study}
@@ -118,7 +118,7 @@ def _line(study: str, runs: str) -> tuple[float, float]:
         raise error.at(**place) from None
     losses: dict[int, dict[float, list[float]]] = {}
     for row in rows(ledger, entered(ledger, study)):
-        if row["status"] != MISSING:
+        if row["status"] in ("finished", "diverged"):
             # A rate at which a run diverges is as bad as can be.
             loss = math.inf if row["status"] == "diverged" else row["loss"]
             losses.setdefault(row["N"], {}).setdefault(row["lr"], []).append(loss)

@@ -72,7 +72,8 @@ def train(
     if not size.gpus:  # a GPU computes what its workers' threads do not; on a CPU they suit the largest run
         size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
     folder = ledger.study_folder(plan.question.name)
-    with started(executor, folder, min(size.workers, left), size.gpus, workers, parameters or {}) as jobs:
+    slots = size.workers if decided else min(size.workers, left)  # more may be decided for
+    with started(executor, folder, slots, size.gpus, workers, parameters or {}) as jobs:
         runs = Runs(jobs, ledger, size, plan, announce, decided)
         runs.work()
     announce(Watch(ledger, runs.plan).look())

@@ -71,7 +71,7 @@ def _words(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence
     study = next(word for word in run.overrides if word.startswith("log.group="))
     return (
         study + BESIDE,
-        f"log.name={json.dumps(_name(run, task))}",
+        f"log.name={json.dumps(_name(run, task), ensure_ascii=False)}",
         *(word for key, word in log.items() if key not in ("log.group", "log.name")),
         *(word_of(key, run.experiment.config[key]) for key in inherited if key not in log),
         *(word_of(key, value) for key, value in flat(settings).items()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -329,14 +330,16 @@ def report(
     """
     from scaling.studies.progress import announcer
 
-    if Path(study, "index.html").is_file():
+    ledger = Ledger.open(runs) if Path(runs).is_dir() else None
+    is_named = ledger is not None and os.sep not in study and study in ledger.studies()
+    if Path(study, "index.html").is_file() and not is_named:
         from scaling.reports.write import fit_again, is_kept
 
         folder = Path(study).resolve()
         refuse(not is_kept(folder), "is no kept report", "`--keep` writes one", key="STUDY", value=str(folder))
         refuse(keep is not None, "is a kept report already", "leave out --keep", key="STUDY", value=str(folder))
         return _study(*fit_again(folder, announcer(progress)))
-    ledger = Ledger.open(runs)
+    ledger = ledger or Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
 
     from scaling.reports.write import write
