@@ -145,7 +145,9 @@ def significant(value: float, low: float | None, high: float | None) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = max(0, -math.floor(math.log10(to))) if to > 0 else 4
-    return scientific(value) if abs(value) >= 1e5 or digits > 6 else f"{value:,.{digits}f}".replace("-", "−")
+    if abs(value) >= 1e5 or (digits > 6 and abs(value) < 1e-4):
+        return scientific(value)
+    return f"{value:,.{min(digits, 9)}f}".replace("-", "−")
 
 
 def ends(interval: Mapping[str, Any]) -> str:
@@ -157,7 +159,7 @@ def ends(interval: Mapping[str, Any]) -> str:
 def percent(share: float) -> str:
     """A fraction in percent with two digits, however small; never `0.00%`."""
     digits = max(0, 1 - math.floor(math.log10(abs(100 * share)))) if share else 0
-    return f"{100 * share:.{min(digits, 4)}f}%".replace("-", "−")
+    return f"{scientific(100 * share)}%" if digits > 4 else f"{100 * share:.{digits}f}%".replace("-", "−")
 
 
 def signed(share: float) -> str:

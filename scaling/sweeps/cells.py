@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
-from scaling.ledger.document import flat
+from scaling.ledger.document import disk, flat
 from scaling.ledger.identity import assignments
 from scaling.sweeps.file import Cell, Sweep
 from scaling.training.point import COLUMNS, plain
@@ -111,7 +113,10 @@ class Bayes:
         sampler = optuna.samplers.TPESampler(seed=int(sweep.fingerprint[:8], 16), constant_liar=True)
         self._study = optuna.create_study(sampler=sampler)
         self._trials: list[Any] = []
-        before = drawn.read_text().splitlines() if drawn.exists() else []
+        before = drawn.read_text().splitlines(keepends=True) if drawn.exists() else []
+        if before and not before[-1].endswith("\n"):  # a kill or a full disk cut it: it is drawn again
+            del before[-1]
+            atomic.write(drawn, "".join(before))
         self._before = len(before)
         for line in before:
             self._study.enqueue_trial(json.loads(line))
@@ -123,8 +128,10 @@ class Bayes:
         places = {key: self._place(trial, key) for key in self.sweep.parameters}
         self._trials.append(trial)
         if len(self._trials) > self._before:
-            with self.drawn.open("a") as file:
-                file.write(json.dumps(trial.params) + "\n")
+            with disk("cannot write what was drawn"):
+                self.drawn.parent.mkdir(parents=True, exist_ok=True)
+                with self.drawn.open("a") as file:
+                    file.write(json.dumps(trial.params) + "\n")
         return {key: distribution.at(places[key]) for key, distribution in self.sweep.parameters.items()}
 
     def _place(self, trial: Any, key: str) -> float:
@@ -141,6 +148,8 @@ class Bayes:
         return sum(itertools.islice(distribution.chances, index)) + distribution.chances[index] / 2
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
+        if outcome == "diverged" or (value is not None and math.isnan(value)):
+            value = math.inf
         trial, state = self._trials[number], self._states.FAIL if value is None else self._states.COMPLETE
         if value is not None and outcome == "pruned":
             trial.report(value, step=1)

@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 
-from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.base.numbers import PositiveInt, Range, is_number
 from scaling.config import schema
 from scaling.config.document import Config, document
@@ -207,23 +207,28 @@ def _plain(value: Any, ours: Any, config: Config, place: str = "") -> None:
 
 
 def of(name: str, tree: dict[str, Any], config: Config | None = None) -> Sweep:
-    """The sweep of a tree; a mistake has the line of its key in the file, where it was read from one."""
-    config = config or Config(tree, dict.fromkeys(tree, "the sweep"))
+    """The sweep of a tree; a mistake has the line of its key in the file, where it was read from one. The modules that
+    its command names join where the file is the user's own; of one that a server sent, no code is run.
+    """
+    is_own, config = config is not None, config or Config(tree, dict.fromkeys(tree, "the sweep"))
     try:
-        return _checked(name, tree, config)
+        return _checked(name, tree, config, is_own)
     except ScalingError as error:
-        file = next(iter(config.origin.values())).rpartition(":")[0]
+        file = next(iter(config.origin.values()), "the sweep:").rpartition(":")[0]
         raise config.place(error).at(file=file) from None
 
 
-def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
-    check_keys({key: value for key, value in tree.items() if value is not None or key not in KEYS}, KEYS, "a sweep")
+def _checked(name: str, tree: dict[str, Any], config: Config, is_own: bool) -> Sweep:
+    named = {key: value for key, value in tree.items() if value is not None or key not in KEYS}
+    values = check_keys(named, KEYS, "a sweep")
     for key, fix in NEEDED.items():
         if tree.get(key) is None:
             raise ScalingError("a sweep needs it", key=key, fix=fix)
     method, rule = tree["method"], tree.get("early_terminate")
     with under("command"):
         words = words_of(tree["command"], tree["program"])
+        for path in _parted(map(str, tree["command"]))[1] if is_own else ():
+            schema.extend(path)
     with under("parameters"):
         parameters = dict(sorted(_parameters(tree["parameters"]).items()))
     metric = _metric(tree)
@@ -234,7 +239,7 @@ def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
             if distribution.values is None or distribution.chances:
                 fix = "write values: […], or method: random"
                 raise ScalingError("a grid takes values, not this distribution", key=f"parameters.{key}", fix=fix)
-    sweep = Sweep(name, method, words, parameters, metric, band, tree.get("run_cap"), tree, config)
+    sweep = Sweep(name, method, words, parameters, metric, band, values.get("run_cap"), tree, config)
     if sweep.size is not None and sweep.size > MOST_RUNS:
         fix = f"{MOST_RUNS:,} are the most; thin a parameter"
         raise ScalingError(f"the sweep has {sweep.size:,} runs", key="parameters", fix=fix)
@@ -242,7 +247,7 @@ def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
 
 
 def words_of(command: Any, program: Any) -> tuple[str, ...]:
-    """The names and overrides that every run of the command has; the module of its `--extend` joins here."""
+    """The names and overrides that every run of the command has, without the modules that its `--extend` name."""
     if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
         raise ScalingError("expected the words of a command", fix=FIX)
     words = [str(program) if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
@@ -252,14 +257,7 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
         words = words[2:]
     if not words or {Path(words[0]).name, Path(str(program)).name} != {"scaling"}:
         raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=FIX)
-    for place, word in enumerate(words):
-        if word.partition("=")[0] == "--extend":
-            paths = [word.partition("=")[2]] if "=" in word else words[place + 1 : place + 2]
-            if not paths:
-                raise ScalingError("--extend names no file", fix="write --extend, PATH")
-            schema.extend(paths[0])
-            del words[place : place + (1 if "=" in word else 2)]
-            break
+    words, _ = _parted(words)
     if words[1:2] != ["train"]:
         raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=FIX)
     words_left = [word for word in words[2:] if word not in ARGUMENTS]
@@ -272,6 +270,20 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
         what = "this word of W&B's is none that we read"
         raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))
     return tuple(word.removeprefix("--") for word in words_left)
+
+
+def _parted(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The words of a command without its `--extend`, and the files that these name."""
+    left, paths, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        option, has_value, path = word.partition("=")
+        if option != "--extend":
+            left.append(word)
+            continue
+        path = path if has_value else next(rest, "")
+        refuse(not path, "--extend names no file", "write --extend, PATH")
+        paths.append(path)
+    return left, paths
 
 
 def _parameters(tree: Any) -> dict[str, Distribution]:
@@ -315,7 +327,7 @@ def capped(sweep: Sweep, count: int | None) -> Sweep:
 
 def hyperband(line: Mapping[str, Any]) -> Hyperband:
     """The rule of a sweep's `early_terminate`."""
-    check_keys(line, RULE_KEYS, "hyperband")
+    line = check_keys(line, RULE_KEYS, "hyperband")
     if "type" not in line:
         raise ScalingError("expected a type", key="type", fix="W&B knows hyperband")
     eta = line.get("eta", 3)

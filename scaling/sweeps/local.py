@@ -128,7 +128,7 @@ class Cells(Scheduler):
         while not self.has_stopped and (cell := self.search.draw()) is not None:
             label = name(cell)
             log = {"group": self.sweep.name, "name": label, "tags": [f"sweep={self.sweep.name}"]}
-            named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
+            named = [f"log.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in log.items()]
             words = [*self.sweep.overrides(cell), *named, *self.words]
             call = train_cell, words, self.sweep.metric, self.sweep.hyperband, self.folder / "values"
             self.trials.append(Trial(len(self.trials), cell))

@@ -88,7 +88,8 @@ def curves_of_study(folder: Path) -> Iterator[Curve]:
     ledger, names = studies
     refuse(len(names) != 1, f"holds {len(names)} studies", "name the folder of one: runs/studies/NAME", file=folder)
     plan = entered(ledger, names[0])
-    runs = [*plan.trunks.values(), *plan.runs]
+    diverged = {run.run for run in plan.runs if (ledger.result(run.run) or {}).get("outcome") == "diverged"}
+    runs = [run for run in (*plan.trunks.values(), *plan.runs) if run.run not in diverged]
     logs = [[e for e in ledger.history(run.run) if e.get("kind") in KIND and e.get("loss") is not None] for run in runs]
     # Evaluations of another number of targets are of another sample: the one at the end of a run under `whole_at_end`,
     # whose loss lies off the others by the same amount in every run.

@@ -62,8 +62,9 @@ class WandbRun:
     def run(self) -> str | None:
         """The run of the ledger that it shows; None where it is not one of ours."""
         run = self.config.get("run")
-        ours = isinstance(run, str) and RUN_ID.fullmatch(run) and isinstance(self.config.get("point"), Mapping)
-        return run if ours else None
+        point = self.config.get("point")
+        is_run = isinstance(run, str) and RUN_ID.fullmatch(run)
+        return run if is_run and isinstance(point, Mapping) and {"N", "D", "C"} <= {*point} else None
 
     @property
     def outcome(self) -> str | None:
@@ -117,10 +118,11 @@ def pull(
     ours = [run for attempts in runs_by_id.values() for run in attempts]
     sweeps: dict[str | None, file.Sweep] = {}  # without those whose command is not ours
     for each in {run.client.sweep_name for run in ours if run.client.sweep_name}:
-        tree = dict(_tree(api, project, each))
         try:
-            sweeps[each] = file.of(each, tree)
-        except ScalingError:
+            sweeps[each] = file.of(each, dict(_tree(api, project, each)))
+        except ScalingError as error:
+            if error.code == 1:  # no answer of the server, who may be busy
+                raise
             continue
         _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, runs_by_id, sweeps[each])))
     running = sum(run.outcome is None for run in ours)
@@ -150,7 +152,10 @@ def _path(name: str) -> str:
     """ENTITY/PROJECT/SWEEP of an address of W&B's pages, as https://wandb.ai/me/scaling/sweeps/abcd1234."""
     if "://" not in name:
         return name.strip("/")
-    parts = urllib.parse.urlsplit(name).path.strip("/").split("/")
+    try:
+        parts = urllib.parse.urlsplit(name).path.strip("/").split("/")
+    except ValueError:
+        return ""  # which is refused as no project
     return "/".join([*parts[:2], *(parts[3:4] if parts[2:3] == ["sweeps"] else [])])
 
 
@@ -261,7 +266,7 @@ def entries(history: Iterable[Row]) -> Iterator[dict[str, Any]]:
         for kind in KINDS:
             values = {key.removeprefix(f"{kind}/"): value for key, value in row.items() if key.startswith(f"{kind}/")}
             if values:
-                yield {"kind": kind, **about, **{key: _number(value) for key, value in values.items()}}
+                yield {"kind": kind, **about, **_opened({key: _number(value) for key, value in values.items()})}
 
 
 def _number(value: Any) -> Any:
@@ -302,16 +307,21 @@ def spec(config: Mapping[str, Any]) -> dict[str, Any]:
     say nothing more. Where a sweep chose a whole section by name (`size: ladder/30k`), W&B keeps the name, and the spec
     is not whole, which its hash shows.
     """
-    opened = {key: value for key, value in config.items() if "." not in key}
+    return {key: value for key, value in _opened(config).items() if key not in OWN}
+
+
+def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested ones; a section that is there whole has what it has."""
+    opened = {key: value for key, value in values.items() if "." not in key}
     sections = set(opened)
-    for key, value in config.items():
+    for key, value in values.items():
         *above, last = key.split(".")
         if above and above[0] not in sections:
             inner = opened
             for part in above:
                 inner = inner.setdefault(part, {})
             inner[last] = value
-    return {key: value for key, value in opened.items() if key not in OWN}
+    return opened
 
 
 def _at(config: Any, key: str) -> Any:
@@ -332,7 +342,8 @@ def _result(shown: WandbRun) -> dict[str, Any]:
     compute = {key.removeprefix("C_"): value for key, value in about.items() if key.startswith("C_")}
     compute.pop("definition", None)
     return {
-        **last,
+        **_opened(last),
+        **({"score": _number(summary["score"])} if "score" in summary else {}),
         "loss": _number(summary.get("loss")),
         "step": _number(summary.get("step")),
         "tokens": about["D"] if shown.outcome == "finished" else _number(summary.get("tokens")),

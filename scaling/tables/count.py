@@ -198,7 +198,7 @@ def _reach(entered: Tensor, output: Tensor) -> int:
     """The distance, in tokens, from the last position to the first that its output depends on."""
     (gradient,) = torch.autograd.grad(output.sum(), entered)
     (tokens,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
-    return entered.shape[1] - 1 - int(tokens[0])
+    return entered.shape[1] - 1 - int(tokens[0]) if len(tokens) else 0  # a branch may begin at zero
 
 
 def longest(output: Tensor) -> int:

@@ -274,11 +274,12 @@ def printed(table: Table, document: Document) -> Printed:
 
 
 def _form(value: Any, form: str) -> str | None:
-    return None if value is None else form.format(value)
+    return value if value is None or isinstance(value, str) else form.format(value)
 
 
-def _early(value: float | None, deviation: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+def _early(value: float | str | None, deviation: float | str | None) -> str | None:
+    texts = [text for each in (value, deviation) if (text := _form(each, "{:.3f}")) is not None]
+    return None if value is None else " ± ".join(texts)
 
 
 def _interval(figure: Mapping[str, Any] | None, form: str = ".4f") -> str | None:

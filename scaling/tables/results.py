@@ -136,6 +136,8 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns:
         for run in plan["runs"]:
             words = by_key(run["overrides"])
             if not {"row", "seed"} <= words.keys():
+                if not study:  # a study over the same rows that compares something else
+                    continue
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
             settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word != COMPARED))
             if planned.setdefault((words["row"][1], words["seed"][1]), run)["run"] != run["run"]:

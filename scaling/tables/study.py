@@ -141,7 +141,7 @@ def trained(
 
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
-    specs = [compared(table.config, (f"row={row.name}", *words)) for row in table.rows]
+    specs = [compared(table.config, (f"row={json.dumps(row.name, ensure_ascii=False)}", *words)) for row in table.rows]
     trees = [load(table.config, each).tree for each in specs]
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained

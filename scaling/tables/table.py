@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -152,7 +153,7 @@ class Table:
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
-        return load(self.config, [f"row={row}", *words])
+        return load(self.config, [f"row={json.dumps(row, ensure_ascii=False)}", *words])
 
     def only(self, names: Collection[str]) -> Table:
         """The table with these rows alone, where any are named."""
@@ -269,7 +270,7 @@ def same_table(planned: str, config: str) -> bool:
 
 
 def _path(config: str) -> Path:
-    path = Path(config).expanduser() if config.endswith(SUFFIXES) else shipped() / f"{config}.yaml"
+    path = Path(os.path.expanduser(config)) if config.endswith(SUFFIXES) else shipped() / f"{config}.yaml"
     return path.resolve()
 
 

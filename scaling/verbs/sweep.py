@@ -86,11 +86,18 @@ def sweep(
     local = local or missing
     where = [word for word in overrides if word.startswith("runs=")]
     if not local:
-        for name, value in (("workers", workers), ("executor", executor)):
+        for name, value in (("workers", workers), ("executor", executor), ("set", dict(set) or None)):
             refuse(value not in (None, "local"), "is an option of --local", "add --local", key=f"--{name}", value=value)
         for word in (word for word in overrides if word not in where):
             raise ScalingError("a registered sweep's agents read the file alone", key=word, fix="write it into command")
     checked = capped(read(file), count)
+    for word in overrides:
+        key = word.partition("=")[0]
+        near = (
+            swept for swept in checked.parameters if f"{swept}.".startswith(f"{key}.") or key.startswith(f"{swept}.")
+        )
+        swept = next(near, None)
+        refuse(swept is not None, f"the sweep gives {swept} its values", "leave it out", key=key, value=word)
     if missing and checked.method != "grid":
         raise checked.config.error("method", f"{checked.method} has no list of cells", "--local draws its own")
     if local and checked.size is None:

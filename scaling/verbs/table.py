@@ -126,6 +126,8 @@ def table(
     of_runs = [("train", train), ("from", source), ("downstream", downstream), ("keep", keep)]
     if counts and (others := [option for option, value in of_runs if value]):
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+    is_page = keep is None or Path(keep).suffix == ".md"
+    refuse(not is_page, "is no page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
     if train and source is not None:
         raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix="leave it out")
     file, words = read(name).only(list(rows)).seeded(list(overrides))
@@ -137,7 +139,8 @@ def table(
         results, missing = trained(file, words, study, scored, **options)
     elif not counts:
         results = held(file, words, *_pulled(file, words, source, study), scored)
-    show = document.document(file, count.counts(file, words or (results.settings if results else ())), results)
+    settings = [*(() if results is None else results.settings)]
+    show = document.document(file, count.counts(file, [*settings, *words]), results)
     if counts and progress:
         print_remarks(file.load(row.name, words) for row in file.rows)
     if keep is not None and results is not None:

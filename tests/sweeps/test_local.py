@@ -24,6 +24,8 @@ from scaling.laws.points import load_points
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
 from scaling.studies.plan import enter, plan
+from scaling.sweeps.cells import searched
+from scaling.sweeps.file import read
 from scaling.sweeps.pull import STEP
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
@@ -338,3 +340,47 @@ def test_a_refusal_is_one_line_and_nothing_is_registered(key, words, what, clien
     assert what in one_line(capsys)
     assert not client.world.sweeps
     assert not client.requests or (key and not words)
+
+
+def test_a_sweep_that_a_server_sends_runs_no_code_and_an_own_file_may(client, tmp_path, capsys):
+    Path("evil.py").write_text("open('ran', 'w')")
+    path = write(Path("small.yaml"))
+    *command, arguments = tree()["command"]
+    document = tree(command=[*command, "--extend", "evil.py", arguments])
+    client.world.upsert_sweep({"config": yaml.safe_dump(document), "projectName": "proj"})
+    add(client, 0, sweep="s0000000")
+    assert pull() == 0
+    assert not Path("ran").exists()
+    path.write_text(yaml.safe_dump(document))
+    main(["sweep", str(path), "--dry-run"])
+    assert Path("ran").exists()
+
+
+def test_the_best_score_and_the_losses_of_domains_come_back_as_they_were(client):
+    run = add(client, 0)
+    run.summary |= {"score": 0.7, "evaluate/score": 0.4, "evaluate/losses.a": 3.5, "evaluate/losses.b": 2.5}
+    client.world.runs["w0000009"] = replace(add(client, 1), name="w0000009", sweep="gone")
+    assert pull() == 0
+    result = Ledger.open("pulled").result(f"{0:016x}")
+    assert (result["score"], result["losses"]) == (0.7, {"a": 3.5, "b": 2.5})
+
+
+def test_a_search_begins_in_an_empty_folder_and_shuns_rates_that_diverge(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rates = {"optimizer.lr": {"distribution": "uniform", "min": 0.0, "max": 1.0}}
+    checked = read(write(Path("bayes.yaml"), method="bayes", parameters=rates, run_cap=24))
+    search = searched(checked, tmp_path / "new" / "folder")
+    for number in range(24):
+        rate = search.draw()["optimizer.lr"]
+        diverges = rate > 0.3
+        search.hear(number, "diverged" if diverges else "finished", float("nan") if diverges else rate)
+    drawn = (tmp_path / "new" / "folder" / "drawn.jsonl").read_text()
+    assert len(drawn.splitlines()) == 24
+    (tmp_path / "new" / "folder" / "drawn.jsonl").write_text(drawn[:-5])  # cut by a kill
+    assert searched(checked, tmp_path / "new" / "folder")._before == 23
+
+
+def test_an_override_of_what_the_sweep_varies_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(write(Path("small.yaml"))), "--local", "optimizer.lr=0.5"]) == 2
+    assert "the sweep gives optimizer.lr its values" in capsys.readouterr().err
