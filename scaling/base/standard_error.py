@@ -32,6 +32,8 @@ def say(what: object) -> None:
 
 def keep_going() -> None:
     """Let this process outlive its standard error."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stderr is None:  # it was closed, and `print` would write to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         return

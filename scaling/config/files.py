@@ -31,7 +31,7 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     the name, in the group's folder of the shipped configs, or from their root. What ends in .yaml or .yml is a path.
     """
     if name.endswith(SUFFIXES):
-        path = (beside or Path()) / Path(name).expanduser()
+        path = (beside or Path()) / Path(os.path.expanduser(name))
         if not os.path.exists(path):
             near = (file.name for file in path.parent.glob("*.y*ml"))
             raise ScalingError(f"there is no file {str(path)!r}", fix=nearest(path.name, near))
@@ -69,7 +69,7 @@ def find_size(name: str, *, beside: Path | None = None) -> Config:
 
 def data_at(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of a user, and its key that names the file; None of no file."""
-    if not os.path.exists(path := Path(name).expanduser()):
+    if not os.path.exists(path := Path(os.path.expanduser(name))):
         refuse(path.suffix, f"there is no file {name!r}", "give the path of a file or a folder with data")
         return None
     if any((path / file).is_file() for file in SAVED):

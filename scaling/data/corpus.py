@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
 import sysconfig
 import tokenize
@@ -151,7 +152,7 @@ class Saved(_Rows):
     validation: str | None = None
 
     def snapshot(self, folder: Path) -> Snapshot:
-        home = Path(self.path).expanduser()
+        home = Path(os.path.expanduser(self.path))
         refuse(not home.is_dir(), "there is no such folder", key="path", value=self.path)
         what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
         refuse(not rows.is_saved(home), what, "for files of text name it in {kind: Files}", key="path", value=self.path)

@@ -109,7 +109,7 @@ def _listed(patterns: str | Sequence[str]) -> Sequence[str]:
 
 def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
     files: list[Path] = []
-    whole = str(Path(pattern).expanduser())
+    whole = str(Path(os.path.expanduser(pattern)))
     for name in [whole] if os.path.exists(whole) else sorted(glob.glob(whole, recursive=True)):
         path = Path(name)
         if path.is_file():
@@ -133,7 +133,7 @@ def _plain(file: Path) -> Path:
 
 def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
     """Why a pattern names no file to read."""
-    folder = Path(pattern).expanduser()
+    folder = Path(os.path.expanduser(pattern))
     if not folder.exists():
         what, fix = "there is no such file", "give a path or a glob of files"
     elif not folder.is_dir():

@@ -5,6 +5,7 @@ What is on the hub is pinned to a commit, and no code of a set is run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,12 +59,12 @@ class Published:
     @property
     def folder(self) -> Path | None:
         """The folder of a copy."""
-        folder = Path(self.path).expanduser()
+        folder = Path(os.path.expanduser(self.path))
         return folder if folder.is_dir() else None
 
     @property
     def is_saved(self) -> bool:
-        return rows.is_saved(Path(self.path).expanduser())
+        return rows.is_saved(Path(os.path.expanduser(self.path)))
 
     @cached_property
     def commit(self) -> str:

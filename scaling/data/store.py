@@ -39,7 +39,7 @@ UNPREPARED = "run `scaling data prepare` with the same data= (or --model CONFIG)
 def root(runs: str | Path) -> Path:
     """The folder of prepared data: $SCALING_DATA, or `data` next to the folder of runs."""
     named = os.environ.get("SCALING_DATA")
-    return Path(named).expanduser() if named else Path(runs).expanduser().absolute().parent / "data"
+    return Path(os.path.expanduser(named)) if named else Path(os.path.expanduser(runs)).absolute().parent / "data"
 
 
 def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
@@ -52,7 +52,7 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
     named = line.get("tokenizer")
     file = None
     if isinstance(named, Mapping) and named.get("kind") == "File":
-        file = Path(named["path"]).expanduser()
+        file = Path(os.path.expanduser(named["path"]))
     prepared = str(data.get("fingerprint", "")).rpartition("-")[0]
     copy = root(runs) / prepared / TOKENIZER
     return copy if prepared and copy.is_file() and not (file and file.is_file()) else file

@@ -7,6 +7,7 @@ number.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -158,10 +159,10 @@ class File(_Tokenizer):
     learns = False
 
     def __post_init__(self) -> None:
-        refuse(not Path(self.path).expanduser().is_file(), "there is no such file", key="path", value=self.path)
+        refuse(not Path(os.path.expanduser(self.path)).is_file(), "there is no such file", key="path", value=self.path)
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        return Codec.load(Path(self.path).expanduser()).tokenizer
+        return Codec.load(Path(os.path.expanduser(self.path))).tokenizer
 
 
 def _byte_symbols() -> list[str]:

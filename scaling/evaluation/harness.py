@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,7 +188,7 @@ def _loaded(names: Sequence[str]) -> Any:
     """The tasks and groups that words name. The registry, of more than ten thousand files, is read only where one of
     them is no file of a task.
     """
-    files = {name: Path(name).expanduser().resolve() for name in names if name.endswith(YAML)}
+    files = {name: Path(os.path.expanduser(name)).resolve() for name in names if name.endswith(YAML)}
     folders = list(dict.fromkeys(file.parent for file in files.values()))
     local = TaskManager(include_path=[*folders], include_defaults=False)
     groups = {local.task_index[name].yaml_path: name for name in local.all_groups}

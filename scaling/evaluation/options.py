@@ -167,7 +167,7 @@ def posed(
 def scored(
     scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
 ) -> tuple[list[Scored], int]:
-    """The options of every question behind the head of the prompt, and the number of contexts that the window cut."""
+    """The options of every question behind the head of the prompt, and of how many the window cut a context."""
     written = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
     places = [(head + before, answer, after) for before, after, answers in written for answer in answers]
     gaps = [after is not None for _, after, _ in written]
@@ -175,13 +175,14 @@ def scored(
         what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
         fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
         raise ScalingError(what, key="RUN", fix=fix)
-    nats, truncated = _nats(scorer, codec, places)
+    nats, cut = _nats(scorer, codec, places)
     alone = list(dict.fromkeys(answer for _, answer, _ in places))
     costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, "" if any(gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
-    each, examples = iter(nats), []
+    each, examples, truncated = iter(zip(nats, cut, strict=True)), [], 0
     for (index, question), (_, _, answers) in zip(posed.items(), written, strict=True):
-        losses = [next(each) for _ in answers]
+        losses, were_cut = zip(*(next(each) for _ in answers), strict=True)
+        truncated += any(were_cut)
         examples.append(
             Scored(
                 index=index,
@@ -200,8 +201,8 @@ Place = tuple[str, str, str | None]
 """The text before an answer, the answer, and the text behind a gap; None where there is no gap."""
 
 
-def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) -> tuple[list[np.ndarray], int]:
-    """−ln p of each token of answers in their places, and how many contexts lost tokens to the window.
+def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) -> tuple[list[np.ndarray], list[bool]]:
+    """−ln p of each token of answers in their places, and whether the context of each lost tokens to the window.
 
     An encoder reads a mask for each token of an answer. An encoder-decoder with sentinels reads one in the gap and
     writes the answer between it and the next one (Raffel et al. 2019). Others read the text before, and what follows is
@@ -209,7 +210,7 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     """
     parts = [[before, answer, after or ""] for before, answer, after in places]
     if isinstance(scorer, MaskedScorer):
-        return [scorer.gap(*codec.encode(three)) for three in parts], 0
+        return [scorer.gap(*codec.encode(three)) for three in parts], [False] * len(parts)
     ids, joins = scorer.ids, scorer.model.family == "decoder"
     gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
     # What a decoder reads first, and how the source of an encoder-decoder ends.
@@ -222,4 +223,4 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
         ]
     else:
         pairs = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
-    return scorer.nats(pairs), sum(map(scorer.truncates, pairs))
+    return scorer.nats(pairs), [*map(scorer.truncates, pairs)]

@@ -4,6 +4,7 @@ times as long. lm_eval is not needed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -28,7 +29,7 @@ def check_tasks(words: Sequence[str]) -> None:
     if not any(words):
         raise ScalingError("no task is named", key="TASK", fix="name tasks or YAML files")
     for word in words:
-        if word.endswith(YAML) and not Path(word).expanduser().is_file():
+        if word.endswith(YAML) and not Path(os.path.expanduser(word)).is_file():
             raise ScalingError("there is no such file", key="TASK", value=word)
     names = [word for word in words if not word.endswith(YAML) and not set(word) & set("*?[")]
     if not names:

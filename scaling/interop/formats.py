@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scaling.base.errors import refuse
 from scaling.config.schema import overlay
 from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, switch, table, tied
 
@@ -126,8 +127,10 @@ class ClassifyingGPT2(GPT2):
     def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         weight, bias = tensors["head.out.weight"].double(), tensors["head.out.bias"].double()
         last = "decoder.stack.norm.bias"
-        moved = tensors[last].double() + torch.linalg.pinv(weight) @ bias
-        return {**tensors, last: moved.to(tensors[last].dtype)}
+        shift = torch.linalg.pinv(weight) @ bias
+        what = "transformers' head has no bias, and with more classes than width no norm has the effect of this one"
+        refuse(not torch.allclose(weight @ shift, bias, atol=1e-4), what, key="model.head.classes", value=len(bias))
+        return {**tensors, last: (tensors[last].double() + shift).to(tensors[last].dtype)}
 
 
 # OPT and BLOOM

@@ -8,6 +8,7 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,7 +41,7 @@ ANEW = "remove its folder and give the command that trained it"
 
 def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
     """The model in a folder, or of a run of the ledger at `runs`: the weights of its result, its last, or a step's."""
-    folder = Path(name)
+    folder = Path(os.path.expanduser(name)).resolve()
     if (folder / CONFIG).is_file():
         return _own(folder)
     if (folder / SPEC).is_file():

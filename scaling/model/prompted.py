@@ -79,4 +79,4 @@ def _lengthened(places: Places, length: int, past: Places | None) -> tuple[Place
     if documents is not None:
         documents = torch.where(is_real, lengthen(documents), 0)
     source = torch.where(is_virtual, t + length - gap, torch.where(is_real, owner, t + length))
-    return replace(places, positions=positions, documents=documents, tree=None), source, place
+    return replace(places, positions=positions, documents=documents, tree=None, plain=False), source, place

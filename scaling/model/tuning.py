@@ -386,14 +386,15 @@ class Prompt(_Adding):
         self.length = length
 
     def add(self, model: nn.Module) -> None:
-        tower, *others = (cast(Any, module) for module in model.modules() if hasattr(module, "prompt"))
+        tower = next(cast(Any, module) for module in model.modules() if hasattr(module, "prompt"))
         for module in tower.modules():
             pools, counts = isinstance(module, Stack) and module.looks_ahead, getattr(module, "reach", None) is not None
             if pools or (counts and isinstance(module, Mixer)):
                 why = "pools tokens with their neighbours" if pools else "has no position before the text's first"
                 what = f"{type(module).__name__} {why}"
                 raise ScalingError(what, key="kind", value="Prompt", fix="take LoRA or Adapters")
-        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=bool(others))
+        shown = model.family == "encoder_decoder"
+        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=shown)
 
 
 class _Vectors(Added):

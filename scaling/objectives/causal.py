@@ -199,7 +199,6 @@ class Prefix(Objective):
     2019, section 3.2.1)
     """
 
-    separates = ("decoder",)
     is_code = True
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):

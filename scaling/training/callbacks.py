@@ -201,8 +201,7 @@ class LedgerCallback(Checkpoint):
         note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best)}
         if (start := self.experiment.start) is not None and self.experiment.saved != self.experiment.names:
             note["start"] = start.record  # of the weights that a checkpoint leaves out
-        pinned = [step - step % interval - back * interval for back in range(keep if keep > KEEP else 0)]
-        pinned += self._best_step
+        pinned = [*range(step - step % interval, 0, -interval)[: keep if keep > KEEP else 0], *self._best_step]
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
 

@@ -246,6 +246,9 @@ def _assemble(config: Config) -> Experiment:
         config.refuse(rows % least, "train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
     transfer.check_head(model, objective, train)
+    is_idle = ranks > 1 and row.labels is None and getattr(model, "sentence", None) is not None
+    what, fix = "the objective has no labels for this head, and ranks wait for its gradient", "set it to null"
+    config.refuse(is_idle, "model.sentence", what, fix)
     is_tree = any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules())
     fix = "take an encoder, and a task with data.heads"
     config.refuse(row.tree is None and is_tree, "model.position", "it reads a tree, and no batch has one", fix)
@@ -391,6 +394,8 @@ def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     is_other = schema.family(model) != family or size["length"] < config["size.length"]
     what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
     config.refuse(is_other, "objective.teacher", what, "take one of the student's family, and of its size.length")
+    what, fix = "the loss of a distilled model is its distance to the teacher's", "leave it out"
+    config.refuse(config["train.smoothing"], "train.smoothing", what, fix)
     more = objective.vocabulary.size > size["vocabulary"]
     what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
     config.refuse(more, "objective.teacher", what, "take a teacher with the tokenizer of the data")

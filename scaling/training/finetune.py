@@ -92,7 +92,7 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
     study's name and a row of it, `STUDY:ROW`.
     """
     name = os.fspath(name)
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name)).resolve()
     if folder.is_dir() and not (folder / "spec.json").is_file():
         if (folder / "config.yaml").is_file():
             sections: Mapping[str, Any] = load(str(folder / "config.yaml")).tree
@@ -107,7 +107,9 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
     spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")
     fix = "train it to its end first, or name start.step"
     refuse(outcome != "finished", f"the run has {outcome}", fix, key="RUN", value=run)
-    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), {"run": run})
+    is_here = Path(runs).resolve() == ledger.root.resolve()
+    start = {"run": run} if is_here else {"folder": str(ledger.folder(run))}
+    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), start)
 
 
 def _row_of(ledger: Ledger, name: str) -> str:
@@ -182,7 +184,7 @@ def named(task: str) -> str:
     """A shipped task by its name, or another file."""
     if task in (task_names := names("task")):
         return f"task/{task}"
-    if task not in names("data") and not Path(task).suffix and not os.path.exists(Path(task).expanduser()):
+    if task not in names("data") and not Path(task).suffix and not os.path.exists(Path(os.path.expanduser(task))):
         raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, task_names))
     return task
 

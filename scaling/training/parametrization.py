@@ -56,7 +56,7 @@ class BERT(Parametrization):
 class T5(Parametrization):
     """Tables N(0, 1); matrices N(0, 1/fan_in), queries N(0, 1/(fan_in d_k)) in place of the 1/√d_k of attention.
 
-    (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 1/w).)
+    (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 0.02²).)
     """
 
     def draw(self, spec: ParameterSpec) -> Draw:
@@ -122,7 +122,10 @@ def initialise(
     model: Family, parametrization: Parametrization, seed: int, device: torch.device | str = "cpu"
 ) -> Family:
     """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
-    is_tied = isinstance(parametrization, MuP) and not any(spec.predicts for spec, _ in parameters(model))
+    tables = {id(parameter) for spec, parameter in parameters(model) if spec.looks_up}
+    heads = (part for name, part in model.named_children() if name not in model.towers)
+    is_shared = any(id(parameter) in tables for head in heads for parameter in head.parameters())
+    is_tied = isinstance(parametrization, MuP) and is_shared
     what, fix = "maximal update needs a head of its own", "take head out of model.tie"
     refuse(is_tied, what, fix, key="model.tie", value=["head"])
     if any(parameter.is_meta for parameter in model.parameters()):

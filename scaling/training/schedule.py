@@ -146,5 +146,5 @@ class WSD:
         start, rise = self.cooldown(steps), _rise(step, warmup_steps(self, steps))
         if step < start:
             return rise
-        share = (step - start + 1) / (steps - start + 1)
+        share = min(1.0, (step - start + 1) / (steps - start + 1))
         return rise * (1 - (share if self.shape == "linear" else math.sqrt(share)))

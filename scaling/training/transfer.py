@@ -19,6 +19,7 @@ it in any of its places trains it.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ class Start:
         with reading(config, "start.run" if section.get("folder") is None else "start.folder"):
             place, step = str(section.get("run")), section.get("step")
             if section.get("folder") is not None:
-                place = Path(section["folder"]).expanduser()
+                place = Path(os.path.expanduser(section["folder"]))
                 fix = "name a folder of `scaling import`, or of transformers"
                 refuse(not place.is_dir(), "there is no such folder", fix)
             elif step is None:  # only of a finished run
@@ -88,7 +89,7 @@ class Start:
         section = config.tree.get("start") or {}
         if section.get("vectors") is None:
             return None
-        file, codec = Path(section["vectors"]).expanduser(), cast(Any, getattr(source, "codec", None))
+        file, codec = Path(os.path.expanduser(section["vectors"])), cast(Any, getattr(source, "codec", None))
         fix = "name a file of word2vec, GloVe or fastText"
         config.refuse(not file.is_file(), "start.vectors", "there is no such file", fix)
         config.refuse(codec is None, "start.vectors", "the data have no words", "take data of texts")

@@ -64,8 +64,11 @@ def evaluate(
     from scaling.training.finetune import finetuned
 
     scored, data = finetuned(run, task, overrides, runs=runs)
-    other = None if paired is None else finetuned(paired, task, overrides, runs=runs)[0]
+    other, of_other = (None, data) if paired is None else finetuned(paired, task, overrides, runs=runs)
     source = build("data", data).open(split, root(runs))  # before torch is imported
+    goals = [(goal.answer, goal.labels) for goal in (build("data", line).goal for line in (data, of_other))]
+    what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
+    refuse(goals[0] != goals[1], what, fix, key="paired-bootstrap", value=paired)
     answers = [example.answer for example in source.examples if example.answer is not None]
     refuse(not answers, "the labels of this split are kept back", "take another split", key="split", value=split)
 
@@ -80,7 +83,10 @@ def evaluate(
     parts = [f"run {scored.folder.name}{mean}, {split} split, {examples}", _table(document)]
     parts += [] if signature is None else [signature]
     if other is not None:
-        theirs = Predictor(other, runs, torch_device(device), average).outputs(source)
+        # The same examples, by the tokenizer of the other run.
+        own = {"tokenizer": other.data["tokenizer"]} if "tokenizer" in other.data else {}
+        matched = build("data", {**data, **own}).open(split, root(runs))
+        theirs = Predictor(other, runs, torch_device(device), average).outputs(matched)
         one = document["paired"] = {"against": other.folder.name, **outputs.compared(theirs)}
         parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
         bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"

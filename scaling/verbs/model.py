@@ -201,10 +201,23 @@ def torch_device(name: str | None) -> device:
 
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):  # torch built without it raises any of these
+        torch.empty(0, device=device).tolist()
+    except (
+        RuntimeError,
+        AssertionError,
+        NotImplementedError,
+        ImportError,
+    ):  # torch built without it raises any of these
         raise ScalingError("there is no such device here", key="device", value=name, fix="take cpu") from None
     return device
+
+
+def _lines() -> list[str]:
+    """The lines of standard input, where a person does not type it."""
+    try:
+        return [] if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().splitlines()
+    except UnicodeDecodeError as error:
+        raise ScalingError(f"standard input is no UTF-8: {error}", fix="convert it, as by iconv") from None
 
 
 @verb
@@ -230,7 +243,7 @@ def generate(
     keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read
-    texts = list(prompt) or ([] if sys.stdin.isatty() else sys.stdin.read().splitlines())
+    texts = list(prompt) or _lines()
     refuse(not texts, "there is no prompt", "give --prompt TEXT, or pass one per line on standard input")
     model = load(run, runs=runs, device=device)
     if model.family != "encoder":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config.document import Config, print_remarks
-from scaling.ledger import Ledger
+from scaling.ledger import Ledger, run_id
 from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, frame, verb, words
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Run:
             text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
             text += f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else ""
         text += f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
-        return f"{text}, {result['tokens']:,} tokens"
+        return f"{text}, {result['tokens']:,} tokens" if "tokens" in result else f"{text}, {result['reason']}"
 
     __repr__ = __str__
 
@@ -167,11 +167,11 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     from scaling.training.callbacks import ProgressDisplay
 
     with ProgressDisplay() if progress else nullcontext() as listener:
-        loggers = list(logger) if isinstance(logger, Sequence) else [logger]
+        loggers = list(logger) if isinstance(logger, Sequence) else [logger] if logger else []
         listeners = [listener] if listener else []
         result = run.train(experiment, listeners=listeners, callbacks=callbacks, loggers=loggers)
-    path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
-    return Run(path, result["already"])
+    # Ranks other than the first have no result of their own.
+    return Run(Path(composed["runs"]) / "store" / run_id(experiment.spec), result["already"])
 
 
 def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
