@@ -362,3 +362,10 @@ def test_every_default_has_a_type_and_a_comment():
     for number, line in enumerate(path.read_text().splitlines(), 1):
         key, _, comment = line.partition("#")
         assert ":" not in key or key.rstrip().endswith(":") or comment or "kind:" in key, f"defaults.yaml:{number}"
+
+
+def test_a_mixture_of_a_file_that_names_itself_is_one_line(tmp_path):
+    file = tmp_path / "mix.yaml"
+    file.write_text("data: {kind: Mixture, domains: {a: mix.yaml, b: python}, shares: {a: 1, b: 1}}\n")
+    with pytest.raises(ScalingError, match=r"mix.yaml:1: .*the config includes itself: mix.yaml → mix.yaml"):
+        load("decoder", [f"data={file}"])

@@ -71,3 +71,8 @@ def test_every_key_law_command_and_shipped_name_is_explained():
             assert scaling.explain(law.name).law == law.name
     for name in (*VERBS, *(name for group in ("study", "table", "data", "model", "size") for name in names(group))):
         assert scaling.explain(name).document
+
+
+def test_a_key_is_explained_where_a_kind_has_its_name_too(capsys):
+    assert main(["explain", "train.tokens", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["keys"].keys() == {"train.tokens"}

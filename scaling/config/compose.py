@@ -237,15 +237,18 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
     return layers
 
 
-def _with_parts(laid: Config) -> Config:
+def _with_parts(laid: Config, trail: tuple[tuple[str, Path], ...] = ()) -> Config:
     """The sections with the file that a part of the data (a domain of a mixture) names, and its keys laid over it."""
     data, origin = _mapping(laid, "data"), laid.origin
     for key in schema.parts("data") & data.keys():
         for part, line in data[key].items() if isinstance(data[key], dict) else ():
             place, keys = f"data.{key}.{part}", line if isinstance(line, dict) else {"kind": line}
             if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
-                named = _named(laid, f"{place}.kind" if isinstance(line, dict) else place, "data")
-                part_config = _with_parts(reduce(_lay, named, Config({}, {})))
+                at = f"{place}.kind" if isinstance(line, dict) else place
+                named = str(keys["kind"]), Path(file_and_line(origin.get(at, ""))[0]).parent
+                chain = " → ".join(name for name, _ in (*trail, named))
+                laid.refuse(named in trail, place, f"the config includes itself: {chain}", "break the circle")
+                part_config = _with_parts(reduce(_lay, _named(laid, at, "data"), Config({}, {})), (*trail, named))
                 parts = {**data[key], part: schema.overlay(part_config.tree.get("data"), _without(keys, "kind"))}
                 data = {**data, key: parts}
                 theirs = {place + at.removeprefix("data"): where for at, where in part_config.origin.items()}

@@ -228,7 +228,9 @@ def _read_updates(
         what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
         refuse(names[0] not in ours, what, "train it without that target")
         shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[name]) for name in pair.ours)
-        if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != shape:
+        is_pair = both.keys() == {"A", "B"} and all(each.ndim == 2 for each in both.values())
+        rank = both["A"].shape[0] if is_pair else 0
+        if not rank or both["B"].shape[1] != rank or (both["A"].shape[1], len(both["B"])) != shape:
             raise ScalingError(f"the update of {module} is of a map of another shape", key="--adapter", fix=_OTHER)
         down, joined = both["A"], both["B"]
         scale = _scale(config, module, len(down))

@@ -23,6 +23,7 @@ WORD = "XX"
 TRACE = "-NONE-"
 ROOTS = ("", "TOP", "ROOT", "S1")  # what treebanks put around a sentence
 _TOKEN = re.compile(r"[()]|[^\s()]+")
+DEEPEST = 200  # constituents within one another
 
 
 @dataclass
@@ -58,6 +59,8 @@ def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]
         for token in _TOKEN.findall(line):
             if token == "(":
                 begun = begun if stack else number
+                if len(stack) > DEEPEST:
+                    raise wrong(f"a tree is more than {DEEPEST} brackets deep", number, "leave it out")
                 stack.append(Tree(""))
             elif token == ")":
                 if not stack:
@@ -118,13 +121,16 @@ def linear(tree: Tree, *, tags: bool = False) -> str:
 def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
     """The tree of a sequence that a model wrote, over (tag, word) as they are, whatever it wrote.
 
-    A bracket that closes nothing is left out, and one that closes a constituent further up closes those within it.
+    A bracket that closes nothing is left out, as is one that opens within DEEPEST others, and one that closes a
+    constituent further up closes those within it.
     Words that are too many are left out; those that are missing are put into the outermost constituent. What is still
     open is closed at the end, what holds no word is left out, and several trees go under one S.
     """
     root = Tree("")
     stack, left = [root], list(words)
     for token in sequence.split():
+        if token.startswith("(") and len(token) > 1 and len(stack) > DEEPEST:
+            continue
         if token.startswith("(") and len(token) > 1:
             stack.append(Tree(token[1:]))
             stack[-2].children.append(stack[-1])

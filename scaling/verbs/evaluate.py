@@ -187,7 +187,7 @@ def evaluate_corpus(
     refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
     values = bootstrap(CodeLength(), read, read)
     if encoder:
-        del values["bits_per_byte"]
+        values.pop("bits_per_byte", None)  # no document spells a byte
     totals = {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
     document = {"run": source.folder.name, "corpus": corpus or "its own", "split": split, "documents": len(read)}
     document |= {**totals, "stride": stride, "masking": masking, **_values(values)}

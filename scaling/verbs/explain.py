@@ -60,6 +60,8 @@ def _about(name: str) -> dict[str, Any]:
         return files[name]
     if name == "law":
         return {"laws": [_law(law) for law in laws().values()]}
+    if row := _section(name.partition(".")[0])["keys"].get(name) if name.partition(".")[0] in FIXED else None:
+        return {"section": name.partition(".")[0], "keys": {name: row}}
     if last in kinds:
         return {"slot": last, "kinds": [_kind(piece) for piece in kinds[last].values()]}
     slots: dict[type, list[str]] = {}
@@ -68,8 +70,8 @@ def _about(name: str) -> dict[str, Any]:
             slots.setdefault(piece, []).append(slot)
     if slots:
         return {"kinds": [{"slots": slots[piece], **_kind(piece)} for piece in slots]}
-    if name.lower() in every_law:
-        return _law(every_law[name.lower()])
+    if found := next((law for each, law in every_law.items() if each.lower() == name.lower()), None):
+        return _law(found)
     keys = [(file, key, row) for file in FILES for key, row in files[file]["keys"].items()]
     if rows := {file: row for file, key, row in keys if name in (key, key.rpartition(".")[2])}:
         return {"key": name, "files": rows}

@@ -102,6 +102,11 @@ def test_the_bias_of_a_classifier_is_a_part_of_gpt2s_last_norm(tmp_path):
     assert model.config.id2label == {0: "red", 1: "green", 2: "blue"}
     torch.testing.assert_close(model(tokens).logits, expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(huggingface.read(tmp_path).model().logits(batch), expected)
+    wide = overlay(sections["model"], {"head": {**head, "classes": parity.SIZE["width"] + 9}})
+    many = build("model", wide, sections["size"])
+    torch.nn.init.normal_(many.head.out.bias)
+    with pytest.raises(ScalingError, match="with more classes than width no norm has the effect"):
+        huggingface.write(tmp_path, Saved({**sections, "model": wide}, weights.of(many), {"pad": 1}, ()))
 
 
 def test_a_model_that_transformers_lacks_is_told_by_its_first_difference():

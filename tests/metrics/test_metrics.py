@@ -14,6 +14,7 @@ from scipy import stats
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
 from scaling.metrics import Accuracy, BracketF1, bootstrap, over_seeds, paired_bootstrap
+from scaling.metrics.classes import F1, Correlation
 from scaling.metrics.trees import brackets, linear, parse, plain, repaired
 
 approx = pytest.approx
@@ -152,6 +153,15 @@ def test_correlations_are_scipys_and_numpys():
     assert (found["pearson"], found["spearman"]) == approx(expected)
     assert found["mean"] == approx(sum(expected) / 2)
     assert score("Correlation", [2.1] * 60, list(b))["mean"] == 0
+
+
+def test_a_correlation_has_no_scale_a_tree_of_any_depth_has_a_score_and_a_class_is_there():
+    x = np.array([1.0, 2.0, 4.0, 3.0])
+    score = Correlation().score(list(1e-7 * x), list(1e-7 * (x + 0.1 * x**2)), None)
+    assert score["pearson"] == pytest.approx(np.corrcoef(x, x + 0.1 * x**2)[0, 1])
+    assert repaired("(NP " * 3000, [("DT", "a")]).words()
+    with pytest.raises(ScalingError, match=r"metric\.positive=7: there is no such class"):
+        F1(positive=7).check((0, 1))
 
 
 def test_signatures_state_the_settings_and_the_version_and_a_missing_package_is_one_line(monkeypatch):

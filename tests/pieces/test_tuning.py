@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build, kinds
@@ -101,3 +102,21 @@ def test_targets_are_names_slots_roles_and_patterns():
     assert rows('["encoder.stack.blocks.1.*.hidden"]') == {"encoder 1.channel.piece.hidden"}
     assert rows("[query]") | rows("[value]") == rows("[query, value]")
     assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
+
+
+BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mixer", BLOCKS)
+def test_virtual_tokens_move_the_blocks_of_a_pattern_alike_in_packed_and_plain_rows(mixer):
+    model = tuned_of("decoder", "{kind: Prompt, length: 5}", f"model.block.mixer={mixer}", std=0.5)
+    tokens = torch.randint(0, 61, (2, 24), generator=torch.Generator().manual_seed(3))
+    plain, packed = (model.logits(Batch(tokens, tokens, documents=each)) for each in (None, torch.ones_like(tokens)))
+    torch.testing.assert_close(plain, packed)
+
+
+def test_a_prompt_trains_a_model_of_two_directions():
+    model = tuned_of("elmo", "{kind: Prompt, length: 3}", std=0.1).float()
+    tokens = torch.randint(0, 61, (2, 12))
+    model.loss(Batch(tokens, tokens, labels=tokens)).total.backward()

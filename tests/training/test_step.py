@@ -235,3 +235,9 @@ def test_a_warmup_is_a_tenth_of_the_run_and_at_most_100_steps_or_a_fraction():
         assert found.spec["schedule"] == {"kind": "Cosine", "warmup": warmup}
     assert len({run_id(one(1000, line).spec) for line in ("100", "10%", "auto")}) == 1
     assert run_id(one(990, "auto").spec) != run_id(one(990, "100").spec)
+
+
+@pytest.mark.parametrize("kind", schema.kinds("schedule"))
+def test_no_rate_is_negative_beyond_the_end(kind):
+    schedule = schema.build("schedule", kind)
+    assert all(schedule.factor(step, 100) >= 0 for step in range(99, 160))
