@@ -68,9 +68,7 @@ def train(
     left = now.planned - now.settled
     if not left:
         return unfinished(ledger, plan)
-    size = sized(plan, workers)
-    if not size.gpus:  # a GPU computes what its workers' threads do not; on a CPU they suit the largest run
-        size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
+    size = _suited(sized(plan, workers), plan)
     folder = ledger.study_folder(plan.question.name)
     slots = size.workers if decided else min(size.workers, left)  # more may be decided for
     with started(executor, folder, slots, size.gpus, workers, parameters or {}) as jobs:
@@ -78,6 +76,12 @@ def train(
         runs.work()
     announce(Watch(ledger, runs.plan).look())
     return unfinished(ledger, runs.plan, runs)
+
+
+def _suited(size: Size, plan: Plan) -> Size:
+    """With the threads that suit the largest run; a GPU computes what its workers' threads do not."""
+    threads = size.threads if size.gpus else max(suited(run.experiment, size.threads) for run in plan.runs)
+    return replace(size, threads=threads)
 
 
 class Runs(Scheduler):
@@ -199,7 +203,7 @@ def detach(ledger: Ledger, plan: Plan, workers: int, parameters: Mapping[str, An
     runs = [run for run in plan.runs if not settled(ledger, run.run)]
     name = plan.question.name
     executor = Slurm(workers, ledger.study_folder(name) / "slurm", parameters)
-    size, root = sized(plan), str(ledger.root.resolve())
+    size, root = _suited(sized(plan), plan), str(ledger.root.resolve())
     for run in sorted(runs, key=lambda run: -run.flops):
         takes = resources(run, size, plan.question.resources)
         executor.submit(f"{run.name} (run {run.run})", train_detached, root, name, run.run, resources=takes)

@@ -40,6 +40,13 @@ class Evaluation(Result):
         return self
 
 
+def _check_file(to: str | Path | None) -> None:
+    """Refuse a folder before anything is scored."""
+    refuse(
+        to is not None and Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to)
+    )
+
+
 @verb
 def evaluate(
     run: RunName,
@@ -118,6 +125,7 @@ def evaluate_options(
     A decoder or an encoder-decoder answers with the likeliest option. (Gu et al. 2024, OLMES) An encoder does where
     the options fill a gap, `[MASK]` in the text, under --frame none.
     """
+    _check_file(to)
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
     from scaling.metrics import bootstrap
@@ -161,6 +169,7 @@ def evaluate_corpus(
     The corpus was prepared with the run's tokenizer. Every token of a document is scored once, its `eos` too.
     An encoder masks each token in turn: the nats are a pseudo-likelihood, so it has no bits per byte.
     """
+    _check_file(to)
     from scaling.data.store import root
     from scaling.evaluation.corpus import CodeLength, costs, documents, prepared
     from scaling.metrics import bootstrap
@@ -215,6 +224,7 @@ def evaluate_harness(
 
     It takes a decoder or an encoder-decoder, and the package: `pip install 'scaling[harness]'`.
     """
+    _check_file(to)
     from importlib.metadata import version
 
     from scaling.training.finetune import pretrained
@@ -300,6 +310,7 @@ def predict(
 
     The file has the task's columns; labels are not needed.
     """
+    _check_file(to)
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 

@@ -43,7 +43,7 @@ from scaling.studies.predictions import register
 from scaling.studies.question import read
 from scaling.training.experiment import assemble
 from scaling.verbs.fit import read_curves
-from tests.reports.conftest import make_study
+from tests.reports.conftest import SMALL, make_study
 from tests.studies.test_study import DOCUMENT
 
 EVIL = "<script>alert(1)</script>"
@@ -392,6 +392,22 @@ def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, c
     assert report.page.read_bytes() == page
     assert (copy / "README.md").read_text(encoding="utf-8") == paragraph
     assert fitted(copy) == fitted(kept) == json.loads((study.page.parent / "fit.json").read_text())
+
+
+@pytest.mark.usefixtures("no_files_of_figures")
+def test_the_yaml_of_a_kept_report_makes_the_same_runs_with_the_overrides_of_its_command(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL.read_text().replace("law: chinchilla\n", ""))
+    words = ["data.symbols=32", f"runs={tmp_path / 'runs'}"]
+    found = plan(read(str(tmp_path / "small.yaml"), None, words), words)
+    found = replace(found, command=("study", "small.yaml", *words))
+    enter(ledger := found.ledger(), found)
+    for one in found.runs:
+        with ledger.claim(one.run) as attempt:
+            attempt.finish("finished", {"loss": 2.0, "step": 1, "tokens": 8, "C": {"exact": 9.0}, "circumstances": {}})
+    write(ledger, found, kept=tmp_path / "kept")
+    (kept,) = (tmp_path / "kept").glob("*/*.yaml")
+    again = plan(read(str(kept)), [f"runs={tmp_path / 'other'}"])
+    assert [one.run for one in again.runs] == [one.run for one in found.runs]
 
 
 def test_a_copy_whose_points_or_record_were_altered_is_refused(study, tmp_path, capsys):

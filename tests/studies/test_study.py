@@ -331,8 +331,8 @@ def test_a_study_with_tasks_finetunes_each_run_once_and_reports_the_scores(tmp_p
 TRUTH = {"E": 1.9, "A": 20.0, "alpha": 0.5, "B": 400.0, "beta": 0.8}
 
 
-def field(folder: Path, goal: str = "E ± 0.12") -> Field:
-    return decider(SMALL, None, [f"runs={folder}"], parse_goal(goal), None, 1, ()).field
+def field(folder: Path, goal: str = "E ± 0.12", study: str = SMALL) -> Field:
+    return decider(study, None, [f"runs={folder}"], parse_goal(goal), None, 1, ()).field
 
 
 def decided(ledger: Ledger, name: str) -> list[dict]:
@@ -411,6 +411,31 @@ def test_a_kill_between_a_decision_and_its_run_changes_nothing(tmp_path, whole):
     (ledger.study_folder(again.name) / "decisions" / f"{len(expected):04d}.json").unlink()
     worked(candidates, ended=[one["run"] for one in expected[:-1]])
     assert decided(ledger, again.name) == expected
+
+
+def test_candidates_may_differ_in_any_axis_of_the_grid(tmp_path):
+    """The first run that was entered has one value of it, as all planned runs then."""
+    file = tmp_path / "small.yaml"
+    file.write_text(Path(SMALL).read_text().replace("grid:\n", "grid:\n  optimizer.weight_decay: [0.0, 0.1]\n"))
+    study = worked(field(tmp_path / "runs", "E ± 0.3", str(file)), ended=())
+    assert decisions(study.ledger, study.name)[-1]["concluded"]
+    words = {
+        word
+        for run in entered(study.ledger, study.name).runs
+        for word in run.overrides
+        if word.startswith("optimizer.weight")
+    }
+    assert len(words) == 2
+
+
+def test_two_commands_extend_a_study_alike_and_another_extension_is_refused(tmp_path):
+    ledger, _ = begun(question(), tmp_path)
+    path = ledger.plan_file("small")
+    begun(question(grid={**GRID, "train.tokens": ["2k", "4k", "8k"]}), tmp_path)
+    document = ledger.plan("small")
+    ledger.extend_plan("small", document, path)  # of a command that read the plan at the same time
+    with pytest.raises(ScalingError, match="another command extended the study at the same time"):
+        ledger.extend_plan("small", {**document, "runs": document["runs"][:1]}, path)
 
 
 def test_the_budget_ends_it_too(tmp_path):
