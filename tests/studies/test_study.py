@@ -31,7 +31,7 @@ from scaling.reports import sections
 from scaling.reports.provenance import chosen
 from scaling.studies import adaptive, estimate
 from scaling.studies import findings as found_in
-from scaling.studies.adaptive import Decider, Field, decide, decider, decisions
+from scaling.studies.adaptive import Decider, Field, decide, decider, decisions, restricted
 from scaling.studies.findings import find
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan, enter, entered, plan
@@ -417,15 +417,12 @@ def test_candidates_may_differ_in_any_axis_of_the_grid(tmp_path):
     """The first run that was entered has one value of it, as all planned runs then."""
     file = tmp_path / "small.yaml"
     file.write_text(Path(SMALL).read_text().replace("grid:\n", "grid:\n  optimizer.weight_decay: [0.0, 0.1]\n"))
-    study = worked(field(tmp_path / "runs", "E ± 0.3", str(file)), ended=())
-    assert decisions(study.ledger, study.name)[-1]["concluded"]
-    words = {
-        word
-        for run in entered(study.ledger, study.name).runs
-        for word in run.overrides
-        if word.startswith("optimizer.weight")
-    }
-    assert len(words) == 2
+    candidates = field(tmp_path / "runs", "E ± 0.3", str(file)).plan
+    first, last = candidates.runs[0], candidates.runs[-2]  # the last is held out
+    assert "optimizer.weight_decay=0.1" in last.overrides
+    ledger = candidates.ledger()
+    enter(ledger, restricted(candidates, {first.run}), candidates.runs)
+    assert enter(ledger, restricted(candidates, {first.run, last.run}), candidates.runs) == [last.name]
 
 
 def test_two_commands_extend_a_study_alike_and_another_extension_is_refused(tmp_path):
