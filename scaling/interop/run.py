@@ -41,11 +41,11 @@ ANEW = "remove its folder and give the command that trained it"
 
 def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
     """The model in a folder, or of a run of the ledger at `runs`: the weights of its result, its last, or a step's."""
-    folder = Path(os.path.expanduser(name)).resolve()
+    folder = Path(os.path.expanduser(name))
     if (folder / CONFIG).is_file():
         return _own(folder)
     if (folder / SPEC).is_file():
-        return _of_ledger(folder, folder.parents[1], step)
+        return _of_ledger(folder, folder.resolve().parents[1], step)
     if (folder / huggingface.CONFIG).is_file():
         return huggingface.read(folder)
     refuse(folder.exists(), f"it holds neither {CONFIG} nor {SPEC}", "name a run, or import it first", file=folder)

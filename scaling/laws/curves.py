@@ -33,7 +33,7 @@ from scaling.laws.solver import Effort, choose, draw, minimise
 MOST_STEPS = 10**8  # of a curve, whose schedule is an array
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
 POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
-KINDS = dict.fromkeys(("train", "training", "0"), 0)  # of losses, as a table names them
+KINDS: dict[str, int] = dict.fromkeys(("train", "training", "0"), 0)  # of losses, as a table names them
 KINDS |= dict.fromkeys(("evaluate", "evaluation", "eval", "validation", "val", "1"), 1)
 
 

@@ -51,10 +51,10 @@ class F1(OfClasses):
         if self.average == "binary" and self.positive is None and len(classes) > 2:
             what, fix = f"binary F1 is of one class, and there are {len(classes)}", "set average: macro, or positive"
             raise ScalingError(what, key="metric.average", value=self.average, fix=fix)
-        is_beyond = self.average == "binary" and isinstance(self.positive, int) and len(classes) > 1
-        if is_beyond and self.positive not in classes and self.positive >= len(classes):
+        positive = self.positive if self.average == "binary" and len(classes) > 1 else None
+        if isinstance(positive, int) and positive not in classes and positive >= len(classes):
             fix = f"name one below {len(classes)}"
-            raise ScalingError("there is no such class", key="metric.positive", value=self.positive, fix=fix)
+            raise ScalingError("there is no such class", key="metric.positive", value=positive, fix=fix)
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]

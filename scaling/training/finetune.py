@@ -92,7 +92,7 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
     study's name and a row of it, `STUDY:ROW`.
     """
     name = os.fspath(name)
-    folder = Path(os.path.expanduser(name)).resolve()
+    folder = Path(os.path.expanduser(name))
     if folder.is_dir() and not (folder / "spec.json").is_file():
         if (folder / "config.yaml").is_file():
             sections: Mapping[str, Any] = load(str(folder / "config.yaml")).tree
@@ -102,6 +102,7 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
             sections = huggingface.read(folder).sections
         file, start = folder / TOKENIZER, {"folder": str(folder)}
         return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
+    folder = folder.resolve()
     ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
     run = folder.name if folder.is_dir() else _row_of(ledger, name) if ":" in name else ledger.find(name)
     spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")

@@ -139,8 +139,8 @@ def table(
         results, missing = trained(file, words, study, scored, **options)
     elif not counts:
         results = held(file, words, *_pulled(file, words, source, study), scored)
-    settings = [*(() if results is None else results.settings)]
-    show = document.document(file, count.counts(file, [*settings, *words]), results)
+    trained_by = () if results is None else results.settings
+    show = document.document(file, count.counts(file, [*trained_by, *words]), results)
     if counts and progress:
         print_remarks(file.load(row.name, words) for row in file.rows)
     if keep is not None and results is not None:

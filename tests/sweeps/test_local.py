@@ -377,7 +377,8 @@ def test_a_search_begins_in_an_empty_folder_and_shuns_rates_that_diverge(tmp_pat
     drawn = (tmp_path / "new" / "folder" / "drawn.jsonl").read_text()
     assert len(drawn.splitlines()) == 24
     (tmp_path / "new" / "folder" / "drawn.jsonl").write_text(drawn[:-5])  # cut by a kill
-    assert searched(checked, tmp_path / "new" / "folder")._before == 23
+    searched(checked, tmp_path / "new" / "folder")
+    assert len((tmp_path / "new" / "folder" / "drawn.jsonl").read_text().splitlines()) == 23
 
 
 def test_an_override_of_what_the_sweep_varies_is_refused(tmp_path, monkeypatch, capsys):

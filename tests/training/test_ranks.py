@@ -172,7 +172,7 @@ def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    line = sabotaged(RAISE, call, "1", **STILL, **{"evaluate.points": 1})
+    line = sabotaged(RAISE, call or 10**6, "1", **STILL, **{"evaluate.points": 1})
     places = [{key: value.replace("PORT", port) for key, value in each.items()} for each in STARTS[start]]
     codes = [one.wait() for one in [fork(line, lambda each=each: os.environ.update(each)) for each in places]]
     assert [bool(code) for code in codes] == [call > 0] * 2
