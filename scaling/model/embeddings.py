@@ -75,8 +75,7 @@ class Learned(_Position):
         # Documents that are packed into a longer row may each be short enough.
         if x.shape[1] > self.reach and (positions.is_meta or int(positions.max()) >= self.reach):
             what = f"a sequence of {x.shape[1]} tokens is longer than the {self.reach} learned positions"
-            fix = "shorten the sequence or learn more positions"
-            raise ScalingError(what, key="size.length", value=self.reach, fix=fix)
+            raise ScalingError(what, key="size.length", value=self.reach, fix="shorten it or learn more positions")
         return x + nn.functional.embedding(positions + self.offset, self.table)
 
 
@@ -98,8 +97,7 @@ class Rotary(_Position):
 
     def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         if k_pos is q_pos:
-            q, k = rotated(*self._turn(q_pos), q, k)
-            return q, k
+            return tuple(rotated(*self._turn(q_pos), q, k))  # type: ignore[return-value]
         return rotated(*self._turn(q_pos), q)[0], rotated(*self._turn(k_pos), k)[0]
 
     def _turn(self, positions: Tensor) -> tuple[Tensor, ...]:
