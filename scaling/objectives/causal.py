@@ -193,12 +193,14 @@ def next_tokens(rows: Rows, bears: np.ndarray | None = None) -> Batch:
 
 
 class Prefix(Objective):
-    """−Σ_{t > p} ln p(x_t | x_{<t}) with p uniform: a prefix that sees itself whole, and what follows it.
+    """−Σ_{t > p} ln p(x_t | x_{<t}) with p uniform: a prefix that sees itself whole, and what follows it. Where
+    documents are masked, each document of a row has a prefix of this length.
 
     A decoder takes it as one line, an encoder-decoder with the prefix as the source. (Liu et al. 2018; Raffel et al.
     2019, section 3.2.1)
     """
 
+    separates = ("decoder",)
     is_code = True
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
@@ -207,8 +209,13 @@ class Prefix(Objective):
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         width = rows.tokens.shape[1]
-        split = 1 + hashing.below(hashing.bits(keys, 1)[:, 0], width - 1).astype(np.int64)
-        after = np.arange(width) >= split[:, None]
+        places = np.arange(width)[None]
+        if rows.documents is not None:  # each document of a row begins with a prefix of its length
+            begins = np.diff(rows.documents, axis=1, prepend=0) != 0
+            places = places - np.maximum.accumulate(np.where(begins, places, 0), axis=1)
+        last = np.maximum(places.max(1), 1)
+        split = 1 + hashing.below(hashing.bits(keys, 1)[:, 0], last).astype(np.int64)
+        after = places >= split[:, None]
         if self.family == "decoder":
             return replace(next_tokens(rows, bears=after[:, 1:]), prefix=tensor(split))
         tokens, fill = rows.tokens.astype(np.int64), self.vocabulary["pad"]

@@ -1,5 +1,6 @@
 """Objectives over windows and pairs: exact counts, the papers' proportions, and the text that comes back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.config.schema import build, kinds
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.synthetic import SyntheticPairs
 from scaling.objectives import Sequence
+from scaling.training.parametrization import Standard, initialise
 
 TEXT = 200  # ids 3 to 199 are text
 SPECIALS = {"bos": 0, "eos": 1, "pad": 2}
@@ -290,6 +293,27 @@ def test_a_prefix_and_what_follows_it(length, seed):
     for tokens, targets, prefix, text in zip(batch.tokens, batch.targets, batch.prefix.tolist(), read.tokens.tolist()):
         assert tokens.tolist() == text[:-1]
         assert targets.tolist() == [IGNORE] * (prefix - 1) + text[prefix:]
+
+
+@torch.no_grad()
+def test_no_token_of_a_masked_document_sees_what_it_is_to_predict():
+    size = "size={width: 16, layers: 2, heads: 2, vocabulary: 40, length: 23}"
+    config = load("decoder", ["model.pattern=Prefix", size])
+    model = initialise(config.build("model", config["size"]), Standard(head="normal"), seed=0).eval().double()
+    tokens = np.random.default_rng(0).integers(4, 40, (6, 24))
+    documents = np.sort(np.random.default_rng(1).integers(1, 4, (6, 24)), axis=1)
+    objective = KINDS["Prefix"](Vocabulary(40, {"eos": 0}, 40), 23, "decoder")
+    batch = objective(Rows(tokens, documents.astype(np.int32)), keys(6))
+    assert (batch.targets != IGNORE).any(1).all()
+    before = model.logits(batch)
+    for place in range(1, 23):
+        changed = batch.tokens.clone()
+        changed[:, place] = 4 + (changed[:, place] - 3) % 36
+        after = model.logits(replace(batch, tokens=changed))
+        seen = (after - before).abs().amax(-1) > 1e-12
+        assert not (seen & (batch.targets != IGNORE))[:, :place].any(), place
+    starts = np.flatnonzero(np.diff(documents[0], prepend=0))
+    assert all((batch.targets[0, start : start + int(batch.prefix[0]) - 1] == IGNORE).all() for start in starts)
 
 
 @pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
