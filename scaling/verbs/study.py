@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -330,8 +331,9 @@ def report(
     """
     from scaling.studies.progress import announcer
 
-    ledger = Ledger.open(runs) if Path(runs).is_dir() else None
-    is_named = ledger is not None and os.sep not in study and study in ledger.studies()
+    is_named = False
+    with suppress(ScalingError):  # a kept report needs no ledger
+        is_named = os.sep not in study and study in Ledger.open(runs).studies()
     if Path(study, "index.html").is_file() and not is_named:
         from scaling.reports.write import fit_again, is_kept
 
@@ -339,7 +341,7 @@ def report(
         refuse(not is_kept(folder), "is no kept report", "`--keep` writes one", key="STUDY", value=str(folder))
         refuse(keep is not None, "is a kept report already", "leave out --keep", key="STUDY", value=str(folder))
         return _study(*fit_again(folder, announcer(progress)))
-    ledger = ledger or Ledger.open(runs)
+    ledger = Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
 
     from scaling.reports.write import write
