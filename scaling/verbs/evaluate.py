@@ -68,14 +68,15 @@ def evaluate(
     A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus` and `evaluate-harness`.
     """
     from scaling.data.store import root
-    from scaling.training.finetune import finetuned
+    from scaling.training.finetune import finetuned, goal
 
     scored, data = finetuned(run, task, overrides, runs=runs)
     other, of_other = (None, data) if paired is None else finetuned(paired, task, overrides, runs=runs)
     source = build("data", data).open(split, root(runs))  # before torch is imported
-    goals = [(goal.answer, goal.labels) for goal in (build("data", line).goal for line in (data, of_other))]
+    mine, theirs = (goal(line) for line in (data, of_other))
+    is_other = (mine.answer, getattr(mine, "labels", ())) != (theirs.answer, getattr(theirs, "labels", ()))
     what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
-    refuse(goals[0] != goals[1], what, fix, key="paired-bootstrap", value=paired)
+    refuse(is_other, what, fix, key="paired-bootstrap", value=paired)
     answers = [example.answer for example in source.examples if example.answer is not None]
     refuse(not answers, "the labels of this split are kept back", "take another split", key="split", value=split)
 
@@ -93,8 +94,8 @@ def evaluate(
         # The same examples, by the tokenizer of the other run.
         own = {"tokenizer": other.data["tokenizer"]} if "tokenizer" in other.data else {}
         matched = build("data", {**data, **own}).open(split, root(runs))
-        theirs = Predictor(other, runs, torch_device(device), average).outputs(matched)
-        one = document["paired"] = {"against": other.folder.name, **outputs.compared(theirs)}
+        compared = outputs.compared(Predictor(other, runs, torch_device(device), average).outputs(matched))
+        one = document["paired"] = {"against": other.folder.name, **compared}
         parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
         bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"
         parts.append(f"difference {one['difference']:.4f}, {bounds}")

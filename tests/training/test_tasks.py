@@ -233,3 +233,13 @@ def test_translations_are_scored_by_bleu_and_compared_also_by_the_mean_of_checkp
     assert evaluate(one, runs=runs, average=3).average == len(kept) == 3
     with pytest.raises(ScalingError, match="average=50: the run has 3 checkpoints"):
         evaluate(one, runs=runs, average=50)
+
+
+def test_a_run_on_a_drawn_task_is_scored_and_compared_as_one_on_files_is(tmp_path, capsys):
+    words = ["size=tiny", "size.width=16", "size.layers=1", "size.heads=2", "size.vocabulary=null", "data=synthetic"]
+    words += ["trainer.max_steps=1", "train.batch=8", "evaluate.windows=8", f"runs={tmp_path}", "log.wandb=disabled"]
+    run = train(["encoder", *words])["run"]
+    budget = ["trainer.max_steps=1", "schedule.warmup=0", "log.wandb=disabled"]
+    tuned = scaling.finetune(run, "rank_tags", *budget, runs=tmp_path, progress=False).id
+    assert main(["evaluate", tuned, "--paired-bootstrap", tuned, f"runs={tmp_path}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["paired"]["difference"] == 0
