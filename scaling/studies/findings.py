@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from scaling.laws.points import Points
 
 MISSING = "missing"
-DEFINITIONS = {
-    "N_definition": "without embeddings",
-    "D_definition": "tokens read, repeats counted",
-    "loss_definition": "held-out cross-entropy, nats a token",
-    "C_definition": "matrix products as they run, forward and backward",
-}
 FIGURES = (".pdf", ".png")
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
@@ -291,9 +285,9 @@ def _fitted(
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     examined = examine(law, held_out=test, targets=targets, group=group_of(train), largest=True)
     document = examined.document | {"question": question.question, "setup": {**setup, **question.define}}
-    entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
-    if len(entropies) == 1:
-        document["entropy"] = _against(document, entropies.pop())
+    entropies = np.unique(points["entropy"]) if "entropy" in points else []
+    if len(entropies) == 1 and isfinite(entropies[0]):  # of other runs it is another one, or not known
+        document["entropy"] = _against(document, float(entropies[0]))
     if len(variants) > 1:
         document["points"]["pooled"].pop("row", None)
         document["rows"] = {
