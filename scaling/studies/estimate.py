@@ -75,9 +75,10 @@ def costs(
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)
         estimates = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
-        vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
+        own = [(row, run.experiment.cost.shape.vocabulary) for row, run in zip(rows, planned.runs) if not row["beside"]]
+        of_ladder, vocabularies = zip(*own)
         document["shortfall"] = shortfall(question, planned.fitted)
-        document["outlook"] = predicted_interval(question, rows, estimates, vocabularies)
+        document["outlook"] = predicted_interval(question, of_ladder, estimates, vocabularies)
     return document
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.data.plan import BatchSize, Windows
 from scaling.executors import Resources
 from scaling.model.cost import Cost
@@ -39,13 +39,8 @@ class Layout:
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        if self.devices < 1 or self.tensor < 1 or self.devices % self.tensor:
-            raise ScalingError(
-                f"{self.tensor} devices do not divide {self.devices}",
-                key="tensor",
-                value=self.tensor,
-                fix="take a divisor",
-            )
+        what = f"{self.tensor} devices do not divide {self.devices}"
+        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
 
     @property
     def replicas(self) -> int:
@@ -83,8 +78,6 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
     what is left of it: another number of threads is another rounding.
     """
-    if workers is not None and workers < 1:
-        raise ScalingError("expected at least one worker", key="--workers", value=workers)
     gpus, resources = torch.cuda.device_count(), plan.question.resources
     if gpus and "gpus" in resources:
         fraction = resources["gpus"]
