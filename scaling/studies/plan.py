@@ -91,13 +91,8 @@ def _assembled(run: Run) -> Experiment:
         config = compose(str(run.start), run.task, run.overrides, runs=run.root)
     experiment = assemble(config)
     experiment = _trunk_of(experiment) if run.is_trunk else experiment
-    if run_id(experiment.spec) != run.run:
-        raise ScalingError(
-            "this is not the run that was planned: its data, its files or the words given here differ",
-            key="run",
-            value=run.run,
-            fix="give the changed study another name",
-        )
+    what = "this is not the run that was planned: its data, its files or the words given here differ"
+    refuse(run_id(experiment.spec) != run.run, what, "give the changed study another name", key="run", value=run.run)
     return experiment
 
 
@@ -333,13 +328,10 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
     sizes, budgets and mixtures.
     """
     seen: dict[str, str] = {}
+    fix = "an axis does not change what is computed, or the held-out runs are in the grid"
     for run in runs:
-        if run.run in seen:
-            raise ScalingError(
-                f"two cells are one run: {seen[run.run]!r} and {run.name!r}",
-                key="grid",
-                fix="an axis does not change what is computed, or the held-out runs are in the grid",
-            )
+        what = f"two cells are one run: {seen.get(run.run)!r} and {run.name!r}"
+        refuse(run.run in seen, what, fix, key="grid")
         seen[run.run] = run.name
     if question.law is None:
         return
@@ -377,7 +369,8 @@ def enter(ledger: Ledger, plan: Plan, candidates: Sequence[Run] = ()) -> list[st
         earlier = ledger.plan(name)
         added = _added(earlier, document, name, path, candidates)
     for run in (*plan.runs, *plan.trunks.values()):
-        ledger.add(run.experiment.spec)
+        if run.planned is not None:  # others were entered before
+            ledger.add(run.planned.spec)
     if earlier is None:
         ledger.save_plan(name, document)
     elif added or differences(earlier["study"], document["study"]):
