@@ -271,7 +271,7 @@ def prepare(words: Sequence[str]) -> None:
 
 def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
     """The run that the words name; `further` words hold for its training."""
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    settings = {key: value for key, _, value in (word.partition("=") for word in words)}
     for key in settings:
         if key not in ("study", "run", "runs") and not key.startswith("log."):
             raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])

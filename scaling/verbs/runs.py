@@ -144,8 +144,11 @@ def diff(
     Finished runs are compared in their results as well.
     """
 
-    def document(named: str | Run) -> Mapping[str, Any]:
-        name = named.id if isinstance(named, Run) else named
+    names = [named.id if isinstance(named, Run) else named for named in (one, other)]
+    if overrides and all(map(RUN_ID.fullmatch, names)):
+        raise ScalingError("overrides are of a config, and these are runs", key=overrides[0], fix="leave it out")
+
+    def document(name: str) -> Mapping[str, Any]:
         if not RUN_ID.fullmatch(name):
             return compose.load(name, overrides).tree
         ledger = Ledger.open(runs)
@@ -154,7 +157,7 @@ def diff(
         result = {key: value for key, value in (ledger.result(run) or {}).items() if key not in UNCOMPARED}
         return spec | ({"result": result} if result else {})
 
-    changes = differences(document(one), document(other))
+    changes = differences(*map(document, names))
     rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
     return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
 
