@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
@@ -299,15 +300,16 @@ def keep(table: Table, document: Document, results: Results, page: Path) -> None
     file, beside = table_file(table.config), page.with_suffix("")
     name, reading = file.name.removeprefix("table/"), beside / READING
     points = f"{beside.name}/points.csv"
+    again = shlex.join([name, "--from", str(page.parent / points)])
     write_points(results, beside / "points.csv")
     lines = [
         f"# {table.title}",
-        f"`scaling table {name} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
+        f"`scaling table {shlex.quote(name)} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
         printed(table, document).markdown(),
         "\n".join(f"- {markdown_text(note)}" for note in document["said"]),
-        f"[Its runs]({points}) are enough to print it again: `scaling table {name} --from {page.parent / points}`.",
+        f"[Its runs]({quote(points)}) are enough to print it again: `scaling table {again}`.",
         "## What was asked",
         f"```yaml\n{find('table', name).read_text(encoding='utf-8').strip()}\n```",
     ]
