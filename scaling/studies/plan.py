@@ -439,7 +439,7 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     reasons = [f"{then[run]['name']} is held out in one" for run in moved]
     reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
     others = [run for run in new if "task" not in run and not run["point"].get("beside")]
-    foreign = {} if gone else _foreign(others, earlier["runs"], document["study"], candidates)
+    foreign = {} if gone else _foreign(others, earlier, candidates)
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]
@@ -457,20 +457,20 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     )
 
 
-def _foreign(
-    new: Sequence[Line], planned: Sequence[Line], study: Line, candidates: Sequence[Run]
-) -> dict[str, list[str]]:
+def _foreign(new: Sequence[Line], earlier: Line, candidates: Sequence[Run]) -> dict[str, list[str]]:
     """The words of new runs that no extension has, each with the names of its runs."""
+    question = Question(**earlier["study"])
 
     def counted(overrides: Sequence[str]) -> dict[str, str]:
         pairs = (word.partition("=") for word in overrides if word != COMPARED)
         return {key: value for key, _, value in pairs if is_counted(key)}
 
-    words = [counted(run["overrides"]) for run in planned]
+    words = [counted(run["overrides"]) for run in earlier["runs"]]
     known = [*words, *(counted(run.overrides) for run in candidates)]
     varied = {key for line in known for key in line if len({other.get(key) for other in known}) > 1}
-    free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
-    free |= {"optimizer.lr", "train.batch"} if study["rate"] is not None else set()
+    of_size = (f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))
+    free = {*varied, *question.axes, *VARIED, "size", *of_size}
+    free |= set() if question.rate is None else {"optimizer.lr", "train.batch"}
     usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:

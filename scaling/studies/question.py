@@ -107,9 +107,14 @@ class Question:
         return next(iter(self.laws), None)
 
     @property
+    def axes(self) -> set[str]:
+        """The keys over which its grid goes."""
+        return {axis for line in _each(self.grid) for axis in axes_of(line)}
+
+    @property
     def compares_rows(self) -> bool:
         """Whether an axis goes over rows of a table."""
-        return any("row" in axes_of(line) for line in _each(self.grid))
+        return "row" in self.axes
 
     def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
         """Each run's own keys, and whether it is held out. A held-out run has the grid's largest budget where neither

@@ -319,7 +319,7 @@ def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -
 
 @verb
 def report(
-    study: Annotated[str, "a study of the ledger, or the folder of a kept report"],
+    study: Annotated[str | Path, "a study of the ledger, or the folder of a kept report"],
     *,
     runs: str | Path = RUNS,
     keep: Annotated[str | Path | None, "copy the report to the folder KEEP/STUDY, with the study's YAML"] = None,
@@ -335,7 +335,7 @@ def report(
     """
     from scaling.studies.progress import announcer
 
-    is_named = False
+    is_named, study = False, str(study)
     with suppress(ScalingError):  # a kept report needs no ledger
         is_named = os.sep not in study and study in Ledger.open(runs).studies()
     if Path(study, "index.html").is_file() and not is_named:
@@ -419,7 +419,7 @@ def submit(
     from scaling.studies.plan import enter
     from scaling.studies.scheduler import detach
 
-    plan, _ = choose_scale(study, at, list(overrides), workers)
+    plan, why = choose_scale(study, at, list(overrides), workers)
     name, ledger = plan.question.name, plan.ledger()
     enter(ledger, plan)
     if stop:
@@ -427,4 +427,4 @@ def submit(
     else:
         line = f"submitted {plural(detach(ledger, plan, workers, set), 'run')} to SLURM"
     look = next(watch(name, runs=ledger.root, once=True))
-    return replace(look, parts=[line, *look.parts])
+    return replace(look, parts=[*filter(None, [why]), line, *look.parts])

@@ -231,6 +231,9 @@ def test_a_study_is_extended_by_budgets_sizes_held_out_runs_and_grids(tmp_path):
     assert (tmp_path / "studies" / "small" / "plan.json").read_bytes() == first
     with pytest.raises(ScalingError, match=r"1 run is gone \(width=16 heads=2 tokens="):
         begun(question(grid=larger, **held_out), tmp_path)  # an earlier file
+    for decays in ([0.0], [0.0, 0.1]):  # an axis of one value
+        ledger, _ = begun(question(name="decay", grid={**GRID, "optimizer.weight_decay": decays}), tmp_path)
+    assert len(ledger.runs_of("decay")) == 4
 
 
 def test_another_question_under_the_same_name_is_refused(tmp_path):
