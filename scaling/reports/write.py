@@ -20,7 +20,7 @@ from scaling.ledger.document import disk
 from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.provenance import Record, record, setup, study_yaml
-from scaling.reports.sections import STORE, counts, names, sections, summary
+from scaling.reports.sections import STORE, counts, sections, summary
 from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit, rows
 from scaling.studies.plan import newest
 from scaling.studies.question import read
@@ -140,7 +140,7 @@ def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
         *(block for blocks in shown for block in blocks),
         Pairs(dict(sorted(known["circumstances"].items()))),
         Code(known["command"]),
-        *figures(findings, of_law(findings)[:1], names(findings)),
+        *figures(findings, of_law(findings)[:1]),
         Html(
             f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS})"
             + (", with the [fit](fit.json)." if document else ".")

@@ -110,6 +110,11 @@ class Findings:
         return self.fit and self.fit.document
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the runs by their ids."""
+        return {row["run"]: row["name"] for row in self.rows}
+
+    @property
     def complete(self) -> bool:
         """Whether every planned run has a result."""
         return all(row["status"] != "missing" for row in self.rows)

@@ -24,8 +24,6 @@ from scaling.training.experiment import Experiment
 from scaling.training.machine import cores
 from scaling.training.precision import Weights
 
-Strategy = Literal["ddp", "fsdp"]
-
 # Bytes a parameter by precision: weights, gradients, and Adam's two moments with master weights where they are kept.
 BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
 
@@ -35,7 +33,7 @@ class Layout:
     """The number of devices that train one run, and the part that each holds."""
 
     devices: int = 1
-    strategy: Strategy = "ddp"
+    strategy: Literal["ddp", "fsdp"] = "ddp"
     tensor: int = 1
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     axes = [(base, table.seeds["baseline"]), (others, table.seeds["others"])]
     return Question(
         name=name or f"{study_name(table.name, None, ())}-{_hash(table, words)}",
-        question=f"Which rows of {table.title} differ from {' and '.join(base)}?",
+        question=f"Which rows of {table.title} differ from {' and '.join(base or [table.baseline])}?",
         base=located(table.config),
         set={},
         grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],
@@ -100,6 +100,7 @@ def held(
             study = planned.question.name
         folder = Path(pull(project, None, runs, planned)["folder"])
     if folder.suffix == ".csv":
+        refuse(study, "kept points are of one table's studies", "leave it out", key="--study", value=study)
         points = read_points(folder, table)
     else:
         ledger = Ledger.open(folder)

@@ -183,7 +183,9 @@ def decide(
             final = held(file, [word for word in words if word.startswith("runs=")], against).final()
             larger = Scale(str(against), final, file.judged_by == "score")
         found_decisions = decisions(file, results, larger)
-    elif against is not None:
-        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix="leave it out")
+    else:
+        for option, value in (("against", against), ("study", study), ("downstream", downstream)):
+            what = "the runs of --from are of a study"
+            refuse(value, what, "leave it out", key=f"--{option}", value=str(value))
     refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
     return Decisions({"table": file.name, "decisions": found_decisions})
