@@ -230,7 +230,7 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
             settings=settings(),
         )
         run.summary.update(headline(findings))
-        columns = list(dict.fromkeys(name for row in findings.rows for name in row))
+        columns: list[Any] = list(dict.fromkeys(name for row in findings.rows for name in row))
         table = wandb.Table(columns=columns, data=[[*map(row.get, columns)] for row in findings.rows])
         images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
         run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})

@@ -340,13 +340,13 @@ def test_finetunings_on_other_tasks_stay_and_need_no_weights_when_they_are_done(
     short = {"trainer.max_steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
     for task in ("rank_tags", "which_language"):
         asked = replace(found, question=replace(found.question, tasks={task: short}))
-        finetuned = task_plan(ledger, asked)
+        finetuned: Any = task_plan(ledger, asked)
         enter(ledger, finetuned)
         work(ledger, finetuned)
     outcomes = {one.task: ledger.result(one.run)["outcome"] for one in finetuned.runs}
     assert outcomes == {"rank_tags": "finished", "which_language": "finished"}
     free(waste(ledger, weights=True)[0])
-    again = task_plan(ledger, asked)
+    again: Any = task_plan(ledger, asked)
     assert (again.runs, enter(ledger, again)) == (finetuned.runs, [])
 
 
