@@ -11,7 +11,7 @@ import torch
 
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.document import print_remarks
-from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
+from scaling.studies.machine import Layout, Speed, calibrate, memory, sized, step_flops
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import SMALL, Source, placed, read
 from scaling.training.evaluation import FORWARD
@@ -120,7 +120,7 @@ def evaluating(experiment: Experiment) -> float:
 
 def _seconds(speed: Speed, experiment: Experiment, flops: float) -> float:
     """Seconds on this machine, of which one worker trains the run."""
-    step = experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
+    step = step_flops(experiment)
     return speed.seconds(step) * flops / step
 
 

@@ -47,12 +47,11 @@ def row(
     numbered as their proportions are.
     """
     losses = {} if result is None else result.get("losses", {})
-    is_beside = bool(columns.get("beside"))
-    beside = is_beside and result is not None and result["outcome"] == "finished"
+    is_beside, status = bool(columns.get("beside")), MISSING if result is None else result["outcome"]
     return {
         "run": run,
         "name": name,
-        "status": MISSING if result is None else "beside" if beside else result["outcome"],
+        "status": "beside" if is_beside and status == "finished" else status,
         "held_out": int(held_out and not is_beside),
         "loss": None if result is None else result["loss"],
         "trunk": trunk or run,
@@ -117,7 +116,7 @@ class Findings:
     @property
     def complete(self) -> bool:
         """Whether every planned run has a result."""
-        return all(row["status"] != "missing" for row in self.rows)
+        return all(row["status"] != MISSING for row in self.rows)
 
     def to_json(self, page: Path) -> dict[str, Any]:
         """The content of fit.json, or the reason why there is no law; and the path of the page."""

@@ -153,12 +153,12 @@ def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
     """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment;
     None where it can try none of them.
     """
-    models = {_flops(experiment): experiment for experiment in experiments}.values()
-    tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
+    models = {step_flops(experiment): experiment for experiment in experiments}.values()
+    tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=step_flops)
     if not tried:
         return None
     places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
-    timed = {_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
+    timed = {step_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
     return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1) > BUSY)
 
 
@@ -173,7 +173,8 @@ def _shrunk(experiment: Experiment) -> Experiment | None:
     return shrunk if sum(cost.memory(fitting).values()) < SHARE * machine_memory() else None
 
 
-def _flops(experiment: Experiment) -> float:
+def step_flops(experiment: Experiment) -> float:
+    """The FLOPs of a step, as it begins."""
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
 
 

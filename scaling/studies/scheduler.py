@@ -232,13 +232,12 @@ def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinish
         lines.append(f"  {run.name} (run {run.run}): {reason}")
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
-    disk = None if runs is None else runs.disk
     if runs is not None:
-        lines += [] if disk is None else [f"  {disk}"]
+        lines += [] if runs.disk is None else [f"  {runs.disk}"]
         lines.append(f"  what the runs printed is in {runs.executor.log}")
     if any(hopeless(ledger, run.run) for run in missing):
         lines.append("  --retry-failed tries runs again that have failed")
-    return Unfinished(tuple(lines), 1 if disk is None else DISK)
+    return Unfinished(tuple(lines), 1 if runs is None or runs.disk is None else DISK)
 
 
 def _reason(ledger: Ledger, run: str) -> str:

@@ -65,11 +65,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         }
     agreements = {}
     for column, theirs in table.compares.items():
-        means = {
-            row: statistics.mean(values_of_row)
-            for row, values_of_row in results.values(column).items()
-            if values_of_row
-        }
+        means = {row: statistics.mean(of_row) for row, of_row in results.values(column).items() if of_row}
         if (agreed := agreement(means, table.figures(theirs))) is not None:
             agreements[theirs] = agreed
     # A loss is ranked with the scores where both have one baseline.
@@ -80,9 +76,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
     }
     columns = []
     for column in columns_of(table, results):
-        scores = {
-            row: values_of_row for row, values_of_row in results.values(column.name + SCORE).items() if values_of_row
-        }
+        scores = {row: of_row for row, of_row in results.values(column.name + SCORE).items() if of_row}
         comparison = compare(scores, baselines, higher_is_better=True)
         for row in scores.keys() & rows.keys():
             rows[row].setdefault("downstream", {})[column.name] = {
@@ -201,11 +195,8 @@ def _basis(compared: Document) -> str:
         f"({plural(pool['freedom'], 'degree')} of freedom)"
         for baseline, pool in pools.items()
     )
-    own = (
-        f"; their own runs for {', '.join(compared['own_scatter'])}, which scatter more"
-        if compared["own_scatter"]
-        else ""
-    )
+    names = ", ".join(compared["own_scatter"])
+    own = names and f"; their own runs for {names}, which scatter more"
     correction = f"verdicts are after Holm's correction over {plural(compared['compared'], 'row')}"
     return f"a standard deviation of {scatter}{own}; {correction}" if pools else ""
 
