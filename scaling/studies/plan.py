@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Question, compared, flat, is_counted
+from scaling.studies.question import COMPARED, Question, axes_of, compared, flat, is_counted
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -438,8 +438,9 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     moved = [run for run in then if run in now and then[run]["held_out"] != now[run]["held_out"]]
     reasons = [f"{then[run]['name']} is held out in one" for run in moved]
     reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
-    others = [run for run in new if "task" not in run and not run["point"].get("beside")]
-    foreign = {} if gone else _foreign(others, earlier, candidates)
+    own = {run.run for run in candidates}
+    others = [run for run in new if run["run"] not in own and "task" not in run and not run["point"].get("beside")]
+    foreign = {} if gone else _foreign(others, earlier)
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]
@@ -457,20 +458,18 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     )
 
 
-def _foreign(new: Sequence[Line], earlier: Line, candidates: Sequence[Run]) -> dict[str, list[str]]:
+def _foreign(new: Sequence[Line], earlier: Line) -> dict[str, list[str]]:
     """The words of new runs that no extension has, each with the names of its runs."""
-    question = Question(**earlier["study"])
 
     def counted(overrides: Sequence[str]) -> dict[str, str]:
         pairs = (word.partition("=") for word in overrides if word != COMPARED)
         return {key: value for key, _, value in pairs if is_counted(key)}
 
     words = [counted(run["overrides"]) for run in earlier["runs"]]
-    known = [*words, *(counted(run.overrides) for run in candidates)]
-    varied = {key for line in known for key in line if len({other.get(key) for other in known}) > 1}
+    varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
     of_size = (f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))
-    free = {*varied, *question.axes, *VARIED, "size", *of_size}
-    free |= set() if question.rate is None else {"optimizer.lr", "train.batch"}
+    free = {*varied, *axes_of(earlier["study"]["grid"]), *VARIED, "size", *of_size}
+    free |= {"optimizer.lr", "train.batch"} if earlier["study"]["rate"] is not None else set()
     usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:
