@@ -213,9 +213,7 @@ def detach(ledger: Ledger, plan: Plan, workers: int, parameters: Mapping[str, An
 
 def train_detached(root: str, name: str, run: str) -> bool:
     """Train a run of a study, after its trunk where no other job has brought that so far."""
-    ledger = Ledger(root)
-    plan = entered(ledger, name)
-    job = next(job for job in plan.runs if job.run == run)
+    ledger, plan, job = _find([f"study={name}", f"run={run}", f"runs={root}"])
     grow(ledger, plan, job)
     return train_job(root, job)
 
