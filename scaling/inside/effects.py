@@ -180,10 +180,10 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     return loss
 
 
-def held_out(source: Pretrained, windows: int, runs: str | Path) -> list[Batch]:
+def held_out(source: Pretrained, windows: int) -> list[Batch]:
     """Batches of the validation split of the data that a run was trained on."""
     data = build("data", source.data)
-    train, validation = (data.open(split, root(runs)) for split in ("train", "validation"))
+    train, validation = (data.open(split, root(source.runs)) for split in ("train", "validation"))
     line, length = source.sections["objective"], source.size["length"]
     objective = build("objective", line, Vocabulary.of(train), length, source.family)
     batches, count = evaluation(validation, objective, min(16, windows), windows)

@@ -8,11 +8,10 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +29,34 @@ from scaling.data.source import Vocabulary
 from scaling.data.store import TOKENIZER
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
-from scaling.ledger import Ledger, checkpoint, document
+from scaling.interop.location import CONFIG, SPEC, locate
+from scaling.ledger import checkpoint, document
 from scaling.ledger.run import read_result
 from scaling.model.tuned import sections
 
-CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
+IDS = "ids.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
 ANEW = "remove its folder and give the command that trained it"
 
 
 def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
-    """The model in a folder, or of a run of the ledger at `runs`: the weights of its result, its last, or a step's."""
-    folder = Path(os.path.expanduser(name))
-    if (folder / CONFIG).is_file():
-        return _own(folder)
+    """The model that a word names (`locate`): of a run the weights of its result, its last ones, or a step's."""
+    folder = locate(name, runs)
     if (folder / SPEC).is_file():
-        return _of_ledger(folder, folder.resolve().parents[1], step)
-    if (folder / huggingface.CONFIG).is_file():
-        return huggingface.read(folder)
-    refuse(folder.exists(), f"it holds neither {CONFIG} nor {SPEC}", "name a run, or import it first", file=folder)
-    ledger = Ledger.open(runs)
-    return _of_ledger(ledger.folder(ledger.find(fspath(name))), Path(runs), step)
+        return _of_ledger(folder, step)
+    what, fix = "a folder has one set of weights", "leave it out, or name a run"
+    refuse(step is not None, what, fix, file=folder, key="step", value=step)
+    return _own(folder) if (folder / CONFIG).is_file() else huggingface.read(folder)
 
 
-def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:
+def averaged(folder: Path, count: int) -> Saved:
     """A run with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section 6.1)"""
-    last = read(name, runs)
-    folder = Path(name) if (Path(name) / SPEC).is_file() else Ledger.open(runs).folder(last.place["run"])
+    last = read(folder)
     steps = sorted(step for step in checkpoint.steps(folder) if step <= last.place["step"])[-count:]
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
         raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
-    saved = [read(folder, runs, step).tensors for step in steps]
+    saved = [read(folder, step=step).tensors for step in steps]
     mean = {name: torch.stack([tensors[name].double() for tensors in saved]).mean(0).float() for name in saved[0]}
     return replace(last, tensors=mean)
 
@@ -92,7 +87,8 @@ def _own(folder: Path) -> Saved:
     return replace(saved, ids=ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
 
 
-def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
+def _of_ledger(folder: Path, step: int | None = None) -> Saved:
+    runs = folder.parents[1]
     try:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError):

@@ -38,10 +38,11 @@ from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
+from scaling.interop.location import listed
 from scaling.interop.run import read
 from scaling.model.family import Encoder, Family
 from scaling.model.parameters import parameters
-from scaling.training.finetune import COUNTING, HEADS, PAIRED, listed, pretrained
+from scaling.training.finetune import COUNTING, HEADS, PAIRED, pretrained
 
 KEY = "train.parts"
 Parts = str | Sequence[str] | Mapping[str, Any]

@@ -135,6 +135,8 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     if family == "bert":
         with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
             scaling.evaluate_options(*words, shots=0, **where)
+        with pytest.raises(ScalingError, match="there is no token to score"):
+            model.scorer.gap(before, [], after)
     assert scored["characters"] == (4, 5)  # with the space before each
 
 
@@ -153,7 +155,7 @@ def test_windows_score_each_token_once():
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_corpus_costs_what_its_documents_do(family, language):
-    found = scaling.evaluate_corpus(language.ids[family], runs=language.runs)
+    found = scaling.evaluate_corpus(language.runs / "store" / language.ids[family])  # of a ledger elsewhere
     manifest = json.loads(next((language.runs.parent / "data").glob("*/manifest.json")).read_text())
     (shard,) = manifest["splits"]["validation"]["text"]
     assert all(getattr(found, name) == shard[name] for name in ("documents", "tokens", "bytes"))

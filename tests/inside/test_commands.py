@@ -150,3 +150,5 @@ def test_each_family_is_probed_for_the_tags_of_words(family, folders, capsys):
     assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2, 3]
     assert main(asked) == 0
     assert "selectivity" in capsys.readouterr().out
+    assert main([*asked, "--step=7"]) == 2
+    assert "a folder has one set of weights" in capsys.readouterr().err
