@@ -18,6 +18,7 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
+from scaling.evaluation.generate import frame
 from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
 
@@ -74,12 +75,11 @@ def windows(
     A decoder reads its start token before the first window. An encoder-decoder reads the tokens before a window as its
     source, ended by `eos`, and writes the window.
     """
-    start = [ids[name] for name in ("start", "bos") if name in ids][:1]
+    start, end = frame(family, ids)
     if source is not None:
         joined = [*source, ids["bos"]] if family == "decoder" and "bos" in ids else source
         yield Request(tuple(joined), tuple(text))
         return
-    end = [ids["eos"]] if "eos" in ids else []
     cuts = [0, *range(length if family == "decoder" else stride, len(text), stride), len(text)] if text else []
     for place, stop in itertools.pairwise(cuts):
         if family == "decoder":

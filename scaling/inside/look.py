@@ -247,21 +247,6 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     return prompt(written, source=sources[0] if sources else None)
 
 
-def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The tokens of each tower as training frames them: `encode` has those of the text, and of a target."""
-
-    def token(*names: str) -> list[int]:
-        return [ids[name] for name in names if name in ids][:1]
-
-    text = list(encode["text"])
-    if family == "encoder":
-        return {"encoder": [*token("cls"), *text, *token("sep")]}
-    if family == "decoder":
-        return {"decoder": [*token("start", "bos"), *text]}
-    start = token("start", "bos") or [0]
-    return {"encoder": [*text, *token("eos")], "decoder": [*start, *encode["target"]]}
-
-
 def _labels(tokens: Sequence[str], count: int) -> list[str]:
     """The tokens, or numbers where a stack has made another number of places of them."""
     return list(tokens) if len(tokens) == count else [str(number) for number in range(count)]

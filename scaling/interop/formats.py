@@ -234,21 +234,8 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
     """
     encoder = [name for name in body.names if name.ours[0].startswith("encoder.")]
     title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
-    classes = {"classes": Names("id2label")}
-    sequence, tokens = {"kind": "Sequence", **classes, **pool}, {"kind": "Tokens", **classes, "dropout": dropout}
-    heads: list[tuple[str, str, str, dict[str, Any], str]] = [
-        ("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
-        ("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
-        (
-            "Answering",
-            "a span of the text",
-            "QuestionAnswering",
-            {"kind": "Span"},
-            "head.out.<both>  qa_outputs.<both>",
-        ),
-    ]
-    formed = []
-    for prefix, answer, task, head, tensors in heads:
+
+    def form(prefix: str, answer: str, task: str, head: dict[str, Any], tensors: str) -> type[Format]:
         attributes = {
             "__doc__": f"{title} with {answer}. (Devlin et al. 2018)",
             "__module__": body.__module__,
@@ -257,8 +244,15 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
             "names": (*encoder, *table(tensors)),
             "copies": {},
         }
-        formed.append(type(f"{prefix}{body.__name__}", (body,), attributes))
-    return formed
+        return type(f"{prefix}{body.__name__}", (body,), attributes)
+
+    classes, span = {"classes": Names("id2label")}, "head.out.<both>   qa_outputs.<both>"
+    sequence, tokens = {"kind": "Sequence", **classes, **pool}, {"kind": "Tokens", **classes, "dropout": dropout}
+    return [
+        form("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
+        form("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
+        form("Answering", "a span of the text", "QuestionAnswering", {"kind": "Span"}, span),
+    ]
 
 
 # BERT, RoBERTa, XLM-R
