@@ -118,8 +118,9 @@ class Model:
             raise ScalingError(what, key="prompt", value=text, fix=fix)
         if self.tokenizer is None:
             raise ScalingError("this model has no tokenizer", key="prompt", fix="take a run that was trained on text")
+        scorer = self.scorer  # a head that predicts no tokens is refused first
         refuse(MASK not in text, "it has no mask", f"write {MASK} where a token is asked for", key="prompt", value=text)
-        return filled(self.scorer, self.tokenizer, self.encoded(text), best)
+        return filled(scorer, self.tokenizer, self.encoded(text), best)
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
         """`name`, `head`, `loss` (nats per target) and `effect` (the rise) without each block, then each head."""
