@@ -56,7 +56,7 @@ def lens(model: Family, batch: Batch) -> list[Tensor]:
     head: the last are the model's own. (nostalgebraist 2020) Of an encoder-decoder the blocks are the decoder's.
     """
     model.eval()
-    tower = list(towers(model))[-1][0]
+    tower = list(towers(model))[-1]
     after = stream(model, batch)[1:]
     logits = []
     for x in after:
@@ -197,7 +197,7 @@ def rises(loss: np.ndarray) -> dict[str, float]:
     middle, last = len(loss) // 2, len(loss) - 1
     edge = np.zeros(loss.shape, bool)
     edge[[0, last]] = edge[:, [0, last]] = True
-    bends = np.concatenate([np.diff(loss, 2, axis=axis).ravel() for axis in (0, 1)]) if last > 1 else np.zeros(1)
+    bends = np.concatenate([np.diff(loss, 2, axis=axis).ravel() for axis in (0, 1)])
     span, centre = max(float(np.ptp(loss)), 1e-12), float(loss[middle, middle])
     roughness = float(np.sqrt((bends**2).mean())) / span
     return {"loss": centre, "border": float(loss[edge].mean()) - centre, "roughness": roughness}
@@ -220,13 +220,11 @@ def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None
         for ax, (name, loss) in zip(axes, landscapes.items(), strict=True):
             steps = np.linspace(-reach, reach, len(loss))
             shown = np.nan_to_num(np.minimum(loss, levels[-1]), nan=levels[-1], posinf=levels[-1])
-            if len(loss) > 1:
-                contours = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
+            contours = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
             ax.plot(0, 0, "r+")
             ax.set_title(name, parse_math=False)
             ax.set_aspect("equal")
-        if contours is not None:
-            chart.colorbar(contours, ax=list(axes), label="nats per target")
+        chart.colorbar(contours, ax=list(axes), label="nats per target")
         content = io.BytesIO()
         chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=FORMATS[path.suffix])
     atomic.write(path, content.getvalue())

@@ -133,7 +133,7 @@ class Start:
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
         missing, shaped, new, grown, used = list[str](), dict[str, str](), set[str](), set[str](), set[str]()
-        for tensor, aliases in _tensors(model):
+        for tensor, aliases in weights.aliases(model):
             name, there = aliases[0], [alias for alias in aliases if alias in self.saved.tensors]
             accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
@@ -165,7 +165,7 @@ class Start:
             fix = f"set {words} where that is meant, or take the start's model"
             raise ScalingError(f"the weights of {self.name} do not fit the model: {what}", key="start", fix=fix)
         what, place = f"the run takes no tensor of {self.name}", {"key": "start.new", "value": list(self.new)}
-        refuse(len(new) == len(_tensors(model)), what, "name only what is new", **place)
+        refuse(len(new) == len(weights.aliases(model)), what, "name only what is new", **place)
         return replace(self, drawn=frozenset(new), grown=frozenset(grown), left=frozenset(left))
 
     def check_tokenizer(self, source: Source) -> None:
@@ -180,7 +180,7 @@ class Start:
     @torch.no_grad()
     def apply(self, model: Family) -> None:
         """Put the weights into a model whose parameters have been drawn."""
-        for tensor, aliases in _tensors(model):
+        for tensor, aliases in weights.aliases(model):
             if aliases[0] not in self.drawn:
                 base = next(self.saved.tensors[alias] for alias in aliases if alias in self.saved.tensors)
                 tensor[: len(base)].copy_(base) if aliases[0] in self.grown else tensor.copy_(base)
@@ -196,14 +196,6 @@ def reading(config: Config, key: str) -> Iterator[None]:
         raise config.error("start.step" if error.key == "step" else key, f"{within}{error.what}", error.fix) from None
     except OSError as error:
         raise config.error(key, from_os(error, "cannot be read").what) from None
-
-
-def _tensors(model: Family) -> list[tuple[Tensor, list[str]]]:
-    """Each tensor of a model with all its names: a tied table has several."""
-    names: dict[int, tuple[Tensor, list[str]]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        names.setdefault(id(tensor), (tensor, []))[1].append(name)
-    return list(names.values())
 
 
 def _patterns(names: Sequence[str]) -> str:

@@ -174,7 +174,7 @@ def evaluate_corpus(
     """
     check_file(to)
     from scaling.data.store import root
-    from scaling.evaluation.corpus import CodeLength, costs, documents, prepared
+    from scaling.evaluation.corpus import CodeLength, documents, prepared
     from scaling.metrics.metric import as_document, bootstrap
     from scaling.training import finetune
 
@@ -194,7 +194,7 @@ def evaluate_corpus(
         pairs = ((None, text[:-1] if text and text[-1] in ends else text) for _, text in pairs)
     else:
         stride, more = stride or max(1, length // 2), ["bits_per_byte", "perplexity"]
-    scored = documents(islice(pairs, limit), codec, lambda group: costs(scorer, group, stride or 0))
+    scored = documents(islice(pairs, limit), codec, scorer, stride or 0)
     read = [document for document in scored if document.tokens]
     refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
     values = bootstrap(CodeLength(), read, read)

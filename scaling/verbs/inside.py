@@ -179,7 +179,7 @@ class Landscape(Result):
 def landscape(
     run: RunName,
     *others: Annotated[RunName, "runs to draw beside it"],
-    side: Annotated[int, Range(least=1, most=999), "points to a side, an odd number"] = 21,
+    side: Annotated[int, Range(least=3, most=999), "points to a side, an odd number"] = 21,
     reach: Annotated[PositiveFloat, "how far the plane goes: 1 is as large as the weights"] = 1.0,
     seed: Annotated[Seed, "draws the directions"] = 0,
     windows: Annotated[SmallInt, "held-out windows"] = 64,
