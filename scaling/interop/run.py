@@ -81,6 +81,9 @@ def _own(folder: Path) -> Saved:
     ids: Mapping[str, int] = {}
     if (folder / IDS).is_file():
         ids = check(IDS, weights.read_object(folder, IDS, "scaling"), Mapping[str, int])
+        for name, token in ids.items():
+            is_beyond = token not in range(config["size.vocabulary"])
+            refuse(is_beyond, "the vocabulary has no such token", file=folder / IDS, key=name, value=token)
     elif tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
     saved = _saved(config.tree, folder / weights.FILE)

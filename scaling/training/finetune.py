@@ -19,9 +19,8 @@ from scaling.config.document import Config, of_values
 from scaling.config.files import names
 from scaling.config.strict_yaml import flow
 from scaling.data import store
-from scaling.data.store import TOKENIZER
 from scaling.data.task.task import is_file, task_of_file
-from scaling.interop.location import CONFIG, SPEC, locate
+from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -95,14 +94,10 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
     """The model that a word names (`locate`): a finished run, or a folder of ours or of transformers."""
     folder = locate(name, runs)
     if not (folder / SPEC).is_file():
-        if (folder / CONFIG).is_file():
-            sections: Mapping[str, Any] = load(str(folder / CONFIG)).tree
-        else:
-            from scaling.interop import huggingface
+        from scaling.interop.run import read
 
-            sections = huggingface.read(folder).sections
-        file, start = folder / TOKENIZER, {"folder": str(folder)}
-        return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
+        saved, start = read(folder), {"folder": str(folder)}
+        return Pretrained(folder, start, saved.sections["model"], saved.sections["size"], {}, saved.tokenizer)
     ledger, run = Ledger.open(folder.parents[1]), folder.name
     spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")
     fix = "train it to its end first, or name start.step"

@@ -43,9 +43,9 @@ class Evaluation(Result):
 def check_file(to: str | Path | None, endings: Sequence[str] = ()) -> None:
     """Refuse a folder, or a file of another ending, before anything is computed."""
     if to is not None:
-        refuse(Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to))
         is_other, fix = endings and Path(to).suffix not in endings, f"take {', '.join(endings)}"
         refuse(is_other, "no such kind of file", fix, key="to", value=str(to))
+        refuse(Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to))
 
 
 @verb

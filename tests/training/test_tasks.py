@@ -230,7 +230,7 @@ def test_translations_are_scored_by_bleu_and_compared_also_by_the_mean_of_checkp
     each = [read(one, runs, step).tensors for step in kept[-2:]]  # of three that are kept
     for name, tensor in averaged(runs / "store" / one, 2).tensors.items():
         torch.testing.assert_close(tensor, sum(one[name] for one in each) / 2)
-    assert evaluate(one, runs=runs, average=3).average == len(kept) == 3
+    assert evaluate(runs / "store" / one, average=3).average == len(kept) == 3
     with pytest.raises(ScalingError, match="average=50: the run has 3 checkpoints"):
         evaluate(one, runs=runs, average=50)
 
