@@ -232,13 +232,14 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
 
 
 def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
-    """The last blocks of the tower that predicts, and what comes after them."""
-    count, stack = cast(Any, parts.get("last")), list(model.towers.values())[-1].stack
-    place, blocks = {"key": KEY, "value": dict(parts)}, len(list(stack.blocks))
+    """The last blocks of the tower that predicts, of a BiLM of both, and what comes after them."""
+    stacks = [tower.stack for name, tower in model.towers.items() if name == model.family or name != "encoder"]
+    count, place = cast(Any, parts.get("last")), {"key": KEY, "value": dict(parts)}
+    blocks = len(list(stacks[0].blocks))
     is_wrong = set(parts) != {"last"} or type(count) is not int or count < 1
     refuse(is_wrong, "expected the number of the last blocks", "write {last: 2}", **place)
     refuse(count > blocks, f"the tower has {plural(blocks, 'block')}", f"write {{last: {blocks}}}, or fewer", **place)
-    inside, below = set(stack.parameters()), depths(model)  # type: ignore[attr-defined]
+    inside, below = {one for stack in stacks for one in stack.parameters()}, depths(model)  # type: ignore[attr-defined]
     return {spec.name for spec, one in parameters(model) if one in inside and below[spec.name] < count}
 
 
