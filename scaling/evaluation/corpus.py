@@ -18,7 +18,7 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
-from scaling.evaluation.generate import frame
+from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
 
@@ -75,7 +75,7 @@ def windows(
     A decoder reads its start token before the first window. An encoder-decoder reads the tokens before a window as its
     source, ended by `eos`, and writes the window.
     """
-    start, end = frame(family, ids)
+    start, end = framing(family, ids)
     if source is not None:
         joined = [*source, ids["bos"]] if family == "decoder" and "bos" in ids else source
         yield Request(tuple(joined), tuple(text))

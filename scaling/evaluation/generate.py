@@ -48,7 +48,7 @@ def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | Non
 _FRAMES = {"encoder": (("cls",), ("sep",)), "decoder": (("start", "bos"), ()), "encoder_decoder": ((), ("eos",))}
 
 
-def frame(family: str, ids: Mapping[str, int]) -> tuple[list[int], list[int]]:
+def framing(family: str, ids: Mapping[str, int]) -> tuple[list[int], list[int]]:
     """The special tokens that training puts before and behind a text, the source of an encoder-decoder, as far as a run
     has them.
     """

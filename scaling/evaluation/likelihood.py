@@ -20,7 +20,7 @@ from torch import Tensor
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, refuse
 from scaling.data.codec import Codec
-from scaling.evaluation.generate import aligned, frame, prompt, start
+from scaling.evaluation.generate import aligned, framing, prompt, start
 from scaling.model.context import Cache
 from scaling.model.family import Family, vectors
 from scaling.model.heads import log_softmax
@@ -304,7 +304,7 @@ class MaskedScorer:
 
     def framed(self, text: Sequence[int] | np.ndarray) -> np.ndarray:
         """[CLS] text [SEP], as far as the run knows them."""
-        before, after = frame("encoder", self.ids)
+        before, after = framing("encoder", self.ids)
         return np.concatenate([before, text, after]).astype(np.int64)
 
     @torch.inference_mode()

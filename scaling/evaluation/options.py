@@ -17,7 +17,7 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
-from scaling.evaluation.generate import frame
+from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MASK, MaskedScorer, Request, Scorer, requests
 from scaling.metrics.metric import Metric, ratio
 
@@ -214,7 +214,7 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
         return [scorer.gap(*codec.encode(three)) for three in parts], [False] * len(parts)
     ids, joins = scorer.ids, scorer.model.family == "decoder"
     gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
-    first, last = frame(scorer.model.family, ids)
+    first, last = framing(scorer.model.family, ids)
     if len(gaps) == 2 and places[0][2] is not None:
         encoded = map(codec.encode, parts)
         pairs = [

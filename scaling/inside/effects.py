@@ -20,9 +20,9 @@ from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
-from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.inside.look import stream, towers
+from scaling.interop.run import objective_of
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
@@ -184,9 +184,7 @@ def held_out(source: Pretrained, windows: int) -> list[Batch]:
     """Batches of the validation split of the data that a run was trained on."""
     data = build("data", source.data)
     train, validation = (data.open(split, root(source.runs)) for split in ("train", "validation"))
-    line, length = source.sections["objective"], source.size["length"]
-    objective = build("objective", line, Vocabulary.of(train), length, source.family)
-    batches, count = evaluation(validation, objective, min(16, windows), windows)
+    batches, count = evaluation(validation, objective_of(source.sections, train), min(16, windows), windows)
     return [batches.batch(step) for step in range(count)]
 
 

@@ -20,7 +20,7 @@ from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
-from scaling.evaluation.generate import aligned, frame, prompt
+from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
 from scaling.inside.look import TowerName, stream
 from scaling.metrics.metric import Interval, Metric, bootstrap
@@ -59,7 +59,7 @@ class Reading:
         self, tokens: Sequence[int], places: np.ndarray, labels: np.ndarray, types: Sequence[Hashable]
     ) -> Labelled:
         """What of a text fits into the window; places are counted from its own first token, −1 of what has none."""
-        before, after = frame(self.family, self.ids)
+        before, after = framing(self.family, self.ids)
         room = self.length - len(before) - len(after)
         visible = np.flatnonzero((places >= 0) & (places < min(len(tokens), room)))
         of = [types[number] for number in visible.tolist()]

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
-from scaling.config.schema import build, family
+from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
-from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.evaluation.generate import generate, prompt, prompts
 from scaling.evaluation.strategy import Greedy
-from scaling.interop.run import averaged, read
+from scaling.interop.run import averaged, objective_of, read
 from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.finetune import Pretrained
@@ -290,13 +289,12 @@ class Predictor:
     def __init__(self, finetuned: Pretrained, device: torch.device, average: int | None = None):
         folder, self.device = finetuned.folder, device
         self.run = read(folder) if average is None else averaged(folder, average)
-        self.task, sections = build("data", finetuned.data), self.run.sections
-        train, size = self.task.open("train", root(finetuned.runs)), sections["size"]
-        shared = Vocabulary.of(train), size["length"], family(sections["model"])
-        self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
-        ids, fix = self.objective.vocabulary.size, "take the tokenizer that the run was trained with"
-        what = f"the task takes {ids:,} token ids, and the model knows {size['vocabulary']:,}"
-        refuse(ids > size["vocabulary"], what, fix, key="data.tokenizer")
+        self.task = build("data", finetuned.data)
+        train = self.task.open("train", root(finetuned.runs))
+        self.objective = objective_of(finetuned.sections, train)
+        ids, size = self.objective.vocabulary.size, self.run.sections["size"]["vocabulary"]
+        what = f"the task takes {ids:,} token ids, and the model knows {size:,}"
+        refuse(ids > size, what, "take the tokenizer that the run was trained with", key="data.tokenizer")
         self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
 
     @torch.no_grad()

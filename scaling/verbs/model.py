@@ -101,7 +101,7 @@ class Model:
         decode, ids = build("decode", {"kind": STRATEGY, **strategy}), self.saved.ids
         likelihood.check_head(self.module)
         stop = {ids["eos"]} if "eos" in ids else set()
-        before, after = generate.frame(self.family, ids)
+        before, after = generate.framing(self.family, ids)
         rows = [[*before, *self.encoded(text), *after] for text in prompts]
         refuse(not all(rows), "there is nothing to continue", "write a token id", key="prompt", value="")
         batch = generate.prompts(rows, self.family, ids).to(next(self.module.parameters()).device)
@@ -164,11 +164,11 @@ class Model:
 
     def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
         """The tokens that each tower reads of a text, framed as in training; `target` is what it would write."""
-        from scaling.evaluation.generate import frame, start
+        from scaling.evaluation.generate import framing, start
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)
-        before, after = frame(self.family, self.ids)
+        before, after = framing(self.family, self.ids)
         read = [*before, *self.encoded(text), *after]
         if self.family != "encoder_decoder":
             return {self.family: read}
