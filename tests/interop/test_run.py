@@ -65,8 +65,8 @@ def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path):
                 save_file({key: tensor + step for key, tensor in was.tensors.items()}, folder / "weights.safetensors")
         attempt.end("stopped", "enough")
     ledger.save_plan("mine", {"runs": [{"run": name, "name": "seed=0"}]})
-    names = ((name[:6], tmp_path / "runs"), ("mine:seed=0", tmp_path / "runs"), (tmp_path / "runs" / "store" / name,))
-    for found in (runs.read(*named) for named in names):
+    names: list[Any] = [name[:6], "mine:seed=0", tmp_path / "runs" / "store" / name]
+    for found in (runs.read(each, tmp_path / "runs") for each in names):
         assert found.tokenizer is None
         assert found.ids == {"bos": 64, "start": 64}  # the source's own
         assert all(torch.equal(found.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
