@@ -172,7 +172,8 @@ class Model:
         read = [*before, *self.encoded(text), *after]
         if self.family != "encoder_decoder":
             return {self.family: read}
-        written = self.continuations([text])[0][0].tokens if target is None else self.encoded(target)
+        steps = min(64, self.module.towers["decoder"].shape.length - 1)  # one less than it reads: the start is one
+        written = self.encoded(target) if target is not None else self.continuations([text], steps=steps)[0][0].tokens
         return {"encoder": read, "decoder": [start(self.ids), *written]}
 
     def _read(self, text: str, target: str | None) -> Batch:
