@@ -201,12 +201,7 @@ def torch_device(name: str | None) -> device:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device).tolist()
-    except (
-        RuntimeError,
-        AssertionError,
-        NotImplementedError,
-        ImportError,
-    ):  # torch built without it raises any of these
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError):  # of a torch that is built without it
         raise ScalingError("there is no such device here", key="device", value=name, fix="take cpu") from None
     return device
 
@@ -214,7 +209,7 @@ def torch_device(name: str | None) -> device:
 def _lines() -> list[str]:
     """The lines of standard input, where a person does not type it."""
     try:
-        return [] if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().splitlines()
+        return [] if sys.stdin is None or sys.stdin.isatty() else [line.rstrip("\r\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
         raise ScalingError(f"standard input is no UTF-8: {error}", fix="convert it, as by iconv") from None
 
