@@ -215,11 +215,9 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     ids, joins = scorer.ids, scorer.model.family == "decoder"
     gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
     first, last = framing(scorer.model.family, ids)
-    if len(gaps) == 2 and places[0][2] is not None:
-        encoded = map(codec.encode, parts)
-        pairs = [
-            Request((*before, gaps[0], *after, *last), (gaps[0], *answer, gaps[1])) for before, answer, after in encoded
-        ]
-    else:
-        pairs = requests(codec, first or last, joins, [(before, answer + after) for before, answer, after in parts])
+    pairs = requests(codec, first or last, joins, [(before, answer + after) for before, answer, after in parts])
+    for number, (*_, after) in enumerate(places):
+        if len(gaps) == 2 and after is not None:
+            before, answer, rest = codec.encode(parts[number])
+            pairs[number] = Request((*before, gaps[0], *rest, *last), (gaps[0], *answer, gaps[1]))
     return scorer.nats(pairs), [*map(scorer.truncates, pairs)]
