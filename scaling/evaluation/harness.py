@@ -15,7 +15,6 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from traceback import walk_tb
@@ -31,15 +30,14 @@ from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_tex
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
-from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.errors import ScalingError, under
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.sets import quiet_datasets
 from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.likelihood import Request, Scorer, batches
+from scaling.evaluation.registry import YAML, unknown
 
-YAML = (".yaml", ".yml")
-NEAR = 12  # names of the registry, of which there are more than ten thousand, that an error lists at most
 SAMPLING = ("temperature", "top_k", "top_p")
 
 
@@ -191,8 +189,6 @@ def _loaded(names: Sequence[str]) -> Any:
     them is no file of a task.
     """
     files = {name: Path(os.path.expanduser(name)).resolve() for name in names if name.endswith(YAML)}
-    for name, file in files.items():
-        refuse(not file.is_file(), "there is no such file", key="TASK", value=name)
     folders = list(dict.fromkeys(file.parent for file in files.values()))
     local = TaskManager(include_path=[*folders], include_defaults=False)
     groups = {local.task_index[name].yaml_path: name for name in local.all_groups}
@@ -203,9 +199,8 @@ def _loaded(names: Sequence[str]) -> Any:
     manager, listed = TaskManager(include_path=[*folders]), list[str]()
     for name in names:
         matches = [named[name]] if name in named else manager.match_tasks([name])
-        near = [] if matches else get_close_matches(name, manager.all_tasks, n=NEAR, cutoff=0.5)
-        fix = nearest(name, near) if near else "`lm_eval ls tasks` lists the names"
-        refuse(not matches, "the harness has no such task", fix, key="TASK", value=name)
+        if not matches:
+            raise unknown(name, manager.all_tasks)
         listed += matches
     return manager.load(list(dict.fromkeys(listed)))
 

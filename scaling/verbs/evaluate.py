@@ -14,6 +14,7 @@ from scaling.base.printing import csv_text
 from scaling.config import compose
 from scaling.config.files import names, shipped
 from scaling.config.schema import build
+from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
 from scaling.verbs.verb import RUNS, Flag, Result, RunName, Table, verb
 
@@ -228,7 +229,6 @@ def evaluate_harness(
     """
     check_file(to)
     from importlib.metadata import version
-    from importlib.util import find_spec
 
     from scaling.training.finetune import pretrained
 
@@ -238,8 +238,7 @@ def evaluate_harness(
     if source.family == "encoder":
         what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
         raise ScalingError(what, key="RUN", value=str(run), fix="finetune it")
-    refuse(not any(tasks), "no task is named", "name tasks or YAML files", key="TASK")
-    refuse(find_spec("lm_eval") is None, "it needs the package lm_eval", "pip install 'scaling[harness]'", key="TASK")
+    check_tasks(tasks)
 
     from scaling.evaluation.harness import HarnessModel, run_tasks, table
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,20 +112,16 @@ def test_what_is_set_replaces_how_a_task_writes(local):
 
 
 def test_a_mistake_is_one_line(local, capsys, monkeypatch):
-    from lm_eval.tasks import TaskManager
-
     (local / "column.yaml").write_text("include: tasks/choose.yaml\ntask: column\ndoc_to_text: '{{tex}}'\n")
     (local / "unsafe.yaml").write_text("include: tasks/choose.yaml\ntask: unsafe\nunsafe_code: true\n")
-    manager = partial(TaskManager, include_defaults=False)  # of more than ten thousand files
-    monkeypatch.setattr("scaling.evaluation.harness.TaskManager", manager)
     for words, message in {
         "bert tasks/choose.yaml": "an encoder sees what comes after a token",
         "gpt2 tasks/write.yaml max_gen_toks=48": "write max_gen_toks=23 behind the command",
         "gpt2 tasks/write.yaml num_beams=4": "generation_kwargs.num_beams",
         "gpt2 column.yaml": "the harness stopped: UndefinedError: 'tex' is undefined",
         "gpt2 unsafe.yaml": "which is marked as unsafe",
-        "gpt2 tasks/none.yaml": "TASK='tasks/none.yaml': there is no such file",
-        "gpt2 tasks/choose.yaml weather_chose": "the harness has no such task; did you mean 'weather_choose'?",
+        # The registry's files are searched before it is read.
+        "gpt2 tasks/choose.yaml hellaswa": "TASK='hellaswa': the harness has no such task; did you mean 'hellaswag'?",
     }.items():
         assert message in refused(capsys, "evaluate-harness", *words.split())
     monkeypatch.setitem(sys.modules, "lm_eval", None)
