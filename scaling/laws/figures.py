@@ -197,9 +197,10 @@ class Picture:
                 if axis.get_scale() != "log":
                     continue
                 low, high = axis.get_view_interval()
-                if high / low < 10:  # plain numbers within one decade, else powers of ten alone
-                    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8), numticks=8))
-                    axis.set_major_formatter("{x:g}")
+                if high / low < 100:  # else powers of ten alone
+                    subs = (1, 1.5, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5)
+                    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+                    axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
                 axis.set_minor_formatter("")
             if axes.get_legend_handles_labels()[0]:
                 title = legend if axes is self.panels[0] else ""

@@ -226,7 +226,7 @@ def test_the_printed_intervals_are_the_counted_ones():
         text = fitted.format(name).replace("\\", "")
         assert sum(low <= loss <= high for loss, low, high in printed(text)) == inside
         assert len(printed(text)) == 12
-        assert f"{inside} of 12 runs inside their 50% interval of a new run" in text
+        assert f"{inside} of 12 runs lie inside the 50% interval of a new run" in text
         assert set(re.findall(r"([\d.]+%) interval", text)) == {"50%"}
     without = scaling.fit(runs, objective="log_squared", intervals="none", starts=24)
     assert without.document["held_out"]["covered"] is without.document["held_out"]["level"] is None

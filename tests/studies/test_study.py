@@ -308,7 +308,7 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
     assert "entropy" not in (findings.document or {"entropy": None})
     assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
     page = str(sections.task(findings, measured))
-    for text in ("14 finetuned runs", "nside its 95% interval", "run 15", f"{point['accuracy']:.4f}"):
+    for text in ("14 finetuned runs", "he run lies inside the 95% interval", "run 15", f"{point['accuracy']:.4f}"):
         assert text in page, text
     assert other.to_json() == {"task": "other", "law": None, "reason": "other was not measured"}
     assert "other was not measured" in str(sections.task(findings, other))
