@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from scaling.executors import ONE_THREAD, End, Handle, Resources, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan
@@ -17,7 +17,10 @@ from scaling.studies.scheduler import Runs, Unfinished, unfinished
 class Done(Handle):
     def __init__(self, executor: Serial, name: str, end: End):
         super().__init__(executor, name)
-        self.end = end
+        self.ended = self.end = end
+
+    def status(self) -> Status:
+        return self.ended.status
 
     def cancel(self, number: int = signal.SIGTERM) -> None: ...
 

@@ -6,8 +6,10 @@ that its function was refused before it came to the ledger.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from scaling.base.errors import ScalingError
+
+LOOK = 2.0  # seconds between looks at a job that is waited for
+
+Status = Literal["waiting", "running", "done", "failed", "died", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ ONE_THREAD = Resources()
 class End:
     """How a job ended: `done` with the value of its function, `failed` with an error, `died` with its process."""
 
-    status: Literal["done", "failed", "died", "cancelled"]
+    status: Status
     value: Any = None
     reason: str | None = None
     code: int = 1
@@ -49,9 +55,19 @@ class Handle(ABC):
         self.executor, self.name = executor, name
         self.end: End | None = None
 
-    def poll(self) -> End | None:
-        """The job's end; None where it has none."""
+    @abstractmethod
+    def status(self) -> Status: ...
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        """The job's end; None where it has none within `timeout` seconds."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while self.status() in ("waiting", "running") and (left := until - time.monotonic()) > 0:
+            self.executor.wait(min(left, LOOK))
         return self.end
+
+    def logs(self) -> str:
+        """What the job, and what ran in its process before and after it, has printed."""
+        return f"It is in {self.executor.log}."
 
     @abstractmethod
     def cancel(self, number: int = signal.SIGTERM) -> None:

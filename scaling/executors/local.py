@@ -26,7 +26,7 @@ from scaling.base.signals import Stopped, leave, listening
 from scaling.base.signals import name as name_of
 from scaling.base.standard_error import keep_going
 from scaling.config import schema
-from scaling.executors import ONE_THREAD, End, Handle, Resources, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers
@@ -41,6 +41,14 @@ class LocalHandle(Handle):
         super().__init__(executor, name)
         self.call, self.resources = call, resources
         self.cancelled, self.signal = False, 0
+
+    def status(self) -> Status:
+        if self.end is not None:
+            return self.end.status
+        return "waiting" if self in self.executor.queue else "running"
+
+    def logs(self) -> str:
+        return Path(self.executor.log).read_text(errors="replace") if self.executor.log else ""
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         if self in self.executor.queue:

@@ -12,7 +12,7 @@ from typing import Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import take_back
 from scaling.config import schema
-from scaling.executors import ONE_THREAD, End, Handle, Resources, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 
 class RayHandle(Handle):
@@ -24,7 +24,7 @@ class RayHandle(Handle):
         super().__init__(executor, name)
         self.reference = reference
 
-    def poll(self) -> End | None:
+    def status(self) -> Status:
         ray = self.executor.ray
         if self.end is None and ray.wait([self.reference], timeout=0)[0]:
             try:
@@ -33,7 +33,7 @@ class RayHandle(Handle):
                 self.end = End("cancelled", reason="it was cancelled")
             except ray.exceptions.RayError as error:
                 self.end = End("died", reason=str(error).strip().partition("\n")[0])
-        return self.end
+        return "running" if self.end is None else self.end.status
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Interrupt the task, which saves its run and leaves, whatever the number of the signal."""
@@ -82,7 +82,7 @@ class Ray:
             time.sleep(timeout)
 
     def close(self) -> None:
-        left = [handle for handle in self.handles if handle.poll() is None]
+        left = [handle for handle in self.handles if handle.wait(0) is None]
         for handle in left:
             handle.cancel()
         if left:

@@ -88,7 +88,7 @@ class Scheduler(ABC):
                 break
             self.executor.wait(self.look())
             for job, (handle, before) in list(self.running.items()):
-                if (end := handle.poll()) is not None:
+                if (end := handle.wait(0)) is not None:
                     del self.running[job]
                     self._ended(job, end, before)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import Stopped
 from scaling.config import schema
-from scaling.executors import ONE_THREAD, End, Handle, Resources, ended
+from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
 
 if TYPE_CHECKING:
     from submitit import Job
@@ -60,11 +60,15 @@ class SlurmHandle(Handle):
         self.job: Job[list[End]] | None = None
         self.place = 0
 
-    def poll(self) -> End | None:
-        if self.end is None and self.job is not None and self.job.done():
-            ends = self.executor.ends(self.job)
+    def status(self) -> Status:
+        job = self.job
+        if self.end is None and job is not None and job.done():
+            ends = self.executor.ends(job)
             self.end = ends if isinstance(ends, End) else ends[self.place]
-        return self.end
+        return self.end.status if self.end is not None else "waiting" if job is None else "running"
+
+    def logs(self) -> str:
+        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Cancel the pack that holds the job."""
