@@ -151,6 +151,10 @@ def diff(
     Finished runs are compared in their results as well.
     """
 
+    are_runs = [isinstance(each, Run) or RUN_ID.fullmatch(each) is not None for each in (one, other)]
+    if overrides and all(are_runs):
+        raise ScalingError("overrides are of a config, and these are runs", key=overrides[0], fix="leave it out")
+
     def document(named: str | Run) -> Mapping[str, Any]:
         if not isinstance(named, Run) and not RUN_ID.fullmatch(named):
             return compose.load(named, overrides).tree
