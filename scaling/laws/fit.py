@@ -11,7 +11,7 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
+from scaling.laws.diagnostics import geometry, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
 from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law
 from scaling.laws.points import Points
@@ -69,8 +69,9 @@ class FittedLaw:
         return self.problem.scaled(self.u)
 
     @cached_property
-    def diagnostics(self) -> Diagnostics:
-        return Diagnostics(*self.linear)
+    def geometry(self) -> tuple[float, np.ndarray]:
+        """The condition number of the fit, and the correlation of its estimates."""
+        return geometry(self.linear[1])
 
     @cached_property
     def bounds(self) -> Mapping[str, Interval]:
@@ -88,7 +89,7 @@ class FittedLaw:
 
     @cached_property
     def _identified(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return identify(self.problem, self.u, self.bounds, self.diagnostics)
+        return identify(self.problem, self.u, self.bounds, *self.geometry)
 
     @property
     def not_identified(self) -> tuple[str, ...]:
