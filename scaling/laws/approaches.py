@@ -275,11 +275,11 @@ class Envelope:
 
 def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
     """The envelope of the curves of `points`: one row a run and evaluation, with run, N, D, C and loss."""
-    size, names = points.numbers("N"), points["run"]
+    size = points.numbers("N")
     table = np.column_stack([size, *(points.numbers(name) for name in ("C", "D", "loss"))])
     runs = []  # the rows of each run along its training, by size and then name
-    for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
-        rows = table[names == run]
+    for run, places in sorted(points.runs().items(), key=lambda item: (size[item[1][0]], item[0])):
+        rows = table[places]
         points.refuse(np.ptp(rows[:, 0]), "one run has two sizes", "fix N", "run", value=run)
         runs.append(rows[np.argsort(rows[:, 1], kind="stable")])
     what, fix = "an envelope needs the curves of three sizes or more", "with columns run, N, D, C and loss"

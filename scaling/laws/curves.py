@@ -24,6 +24,7 @@ from scaling.base.errors import nearest, plural, refuse
 from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.formula import numeric
+from scaling.laws.held_out import held_out_runs
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
@@ -127,9 +128,9 @@ def read_curves(points: Points) -> list[Curve]:
         points.refuse(name not in points, f"there is no column {name!r}: {what}", f"add a column {name}", name)
     columns = {name: points.numbers(name) for name in ("N", "step", "tokens", "loss")}
     columns["lr"] = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
-    names, order, curves = points["run"].astype(str), np.argsort(columns["step"], kind="stable"), []
-    for run in dict.fromkeys(names.tolist()):
-        rows = order[names[order] == run]
+    is_held_out, curves = held_out_runs(points), []
+    for run, rows in points.runs().items():
+        rows = rows[np.argsort(columns["step"][rows], kind="stable")]
         size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
         rounded = np.rint(steps).astype(int)
         what = "has two sizes" if np.ptp(size) else f"has a step outside 1 to {MOST_STEPS:,}"
@@ -146,9 +147,8 @@ def read_curves(points: Points) -> list[Curve]:
         is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
         points.refuse(not is_schedule, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
         trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
-        is_held_out, per_step = "held_out" in points and points.numbers("held_out")[rows[0]], np.median(tokens / steps)
-        places = (rounded, losses, kinds, rates, float(per_step), trunk, validation)
-        curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out)))
+        places = (rounded, losses, kinds, rates, float(np.median(tokens / steps)), trunk, validation)
+        curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out[rows[0]])))
     return curves
 
 

@@ -52,7 +52,8 @@ def parse_number(value: Any) -> float | None:
 
 
 def is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or is_nan or (isinstance(value, str) and not value.strip())
 
 
 def _numbers(cells: Iterable[Any]) -> list[float | None]:

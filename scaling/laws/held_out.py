@@ -53,14 +53,10 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    by_column = text in (None, "largest")
-    if text == "none" or (by_column and HELD_OUT not in points):
+    if text == "none":
         return points, None
-    if by_column:
-        words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
-        for word in words:
-            points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
-        mask = np.array([YES[word] for word in words], bool)
+    if text in (None, "largest"):
+        mask = held_out_runs(points)
         return points.hold_out(mask) if mask.any() else (points, None)
     if is_condition(str(text)):
         mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
@@ -70,6 +66,15 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     what = f"holds out {'every run' if mask.all() else 'no run'}"
     refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
     return points.hold_out(mask)
+
+
+def held_out_runs(points: Points) -> np.ndarray:
+    """Whether the table's own column holds out each run; none without the column."""
+    cells = points[HELD_OUT].tolist() if HELD_OUT in points else [""] * len(points)
+    words = [str(cell).strip().casefold().removesuffix(".0") for cell in cells]
+    for word in words:
+        points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
+    return np.array([YES[word] for word in words], bool)
 
 
 @dataclass(frozen=True)

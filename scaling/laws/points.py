@@ -21,7 +21,7 @@ import numpy as np
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
-from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
+from scaling.laws.formula import condition, evaluate, is_empty, names, numeric, parse, parse_number
 from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
 
 # What tables call these columns, in small letters.
@@ -147,6 +147,14 @@ class Points:
         names = {"run", "trunk", "status", "held_out"}
         return {name: count for name, count in kinds.items() if name not in names and 1 < count <= len(self) / 2}
 
+    def runs(self) -> dict[str, np.ndarray]:
+        """The rows of each run by its name, in the order of the table."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self["run"].tolist()):
+            self.refuse(is_empty(name), "names no run", "name the run of every row", f"run, in row {row + 1}")
+            rows.setdefault(str(name), []).append(row)
+        return {name: np.array(each) for name, each in rows.items()}
+
     def numbers(self, name: str) -> np.ndarray:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
         column = numeric(name, self[name], self.source)
@@ -245,7 +253,10 @@ def load_points(
         labels = [label or f"run {place}" for place, label in enumerate(labels)] if any(labels) else None
         columns = {column: values for column, values in points.columns.items() if column != "trunk"}
         points = replace(points, columns=columns if labels is None else {**columns, "trunk": np.array(labels, object)})
-    numbers = {column: numeric(column, points[column], name) for column in points.columns if column in POSITIVE}
+    numbers = {}
+    for column in POSITIVE & points.columns.keys():  # one of words is a mistake where a law reads it
+        with suppress(ScalingError):
+            numbers[column] = numeric(column, points[column])
     points = _finished(replace(points, columns={**points.columns, **numbers}))
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define.keys() - subjects:
@@ -368,7 +379,7 @@ def _in_nats(points: Points, column: str, computed: bool) -> Points:
     """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats. A
     loss that a formula has `computed` is taken as it is.
     """
-    if "loss" not in points:
+    if "loss" not in points or points["loss"].dtype == object:
         return points
     loss, stated = points["loss"], None if computed else points.definitions.get("loss")
     words, finite = re.sub(r"[_\-./]+", " ", (stated or column).casefold()), loss[np.isfinite(loss)]
@@ -444,8 +455,9 @@ def _separated(path: Path) -> dict[str, list[str]]:
         fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
         refuse(len(row) != len(header), what, fix, file=path, line=line)
     columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
-    for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
-        numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
+    for name in USUAL_NAMES.keys() & columns.keys():  # the line is known here; a column of words may have such a name
+        if any(parse_number(cell) is not None for cell in columns[name]):
+            numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
     return columns
 
 
