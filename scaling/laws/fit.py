@@ -187,6 +187,7 @@ def fit(
     if not isinstance(objective, Objective):
         objective = named_objective(objective or form.objective)
     problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
+    points = points.with_numbers(form)
     screened = problem.thinned(SCREENED)
     begin = draw(screened, starts, seed) if isinstance(starts, int) else prepare(screened, np.asarray(starts, float))
     best, agreeing = search(screened, begin, REFINED, effort)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count as count_from
 from itertools import product
 from typing import Any
@@ -85,9 +84,9 @@ class HeldOut:
     points: Points
     predictions: tuple[Prediction, ...]
 
-    @cached_property
+    @property
     def observed(self) -> np.ndarray:
-        return self.points.numbers(self.fit.form.target)
+        return self.points[self.fit.form.target]
 
     @property
     def errors(self) -> np.ndarray:
@@ -122,7 +121,8 @@ def judge(
     """What a fit predicts for points it has not seen; in two steps for those that have a score."""
     if isinstance(fit, TwoStep):
         held_out = held_out.where(has_score(fit.form, held_out))
-    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
+    held_out = held_out.with_numbers(fit.form)
+    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method)))
 
 
 Refit = Callable[[np.ndarray], FittedLaw | TwoStep]  # A fit to the points outside a mask

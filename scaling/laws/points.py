@@ -141,6 +141,11 @@ class Points:
         columns = {**self.columns, name: np.asarray(values)}
         return replace(self, columns=columns, definitions={**self.definitions, name: definition})
 
+    def with_numbers(self, form: Law) -> Points:
+        """The points with the columns of a law as the numbers that it reads: a cell may be written as 10M."""
+        numbers = {name: self.numbers(name) for name in (*form.inputs, form.target)}
+        return replace(self, columns={**self.columns, **numbers})
+
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
         kinds = {name: len(set(column.tolist())) for name, column in self.columns.items() if column.dtype == object}
