@@ -30,6 +30,7 @@ from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
 from scaling.laws.solver import COMPARED
+from scaling.laws.written import constrained_law
 
 HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
@@ -175,9 +176,9 @@ class Trial:
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
-        cost = cost_of(points)
+        cost, (form, held) = cost_of(points), constrained_law(self.form, points)
         weights = None if cost is None or self.power == 0.0 else (cost / cost.max()) ** self.power
-        return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
+        return fit(form, points, objective=self.objective, weights=weights, fixed=held, starts=starts, **choices)
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class Choice:
         return {"tests": dict(self.rows), "trials": trials}
 
 
-def candidates(points: Points, target: str | None = None) -> list[Law]:
+def candidates(points: Points) -> list[Law]:
     """The laws whose columns the table has, but for those in fewer columns than another that it has.
 
     The target is the first of `loss`, `loss_u` and the scores that the table has.
@@ -225,22 +226,33 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
         forms += [named(f"mixture_{kind}_{domains}") for kind in ("exponential", "joint")]
     # A law in a column of one value cannot be seen.
     applicable = [form for form in forms if {*form.inputs, form.target} <= names and varying.issuperset(form.inputs)]
-    targets = [target] if target else ["loss", "loss_u", *(form.target for form in applicable)]
+    targets = ["loss", "loss_u", *(form.target for form in applicable)]
     by_target = ([form for form in applicable if form.target == name] for name in targets)
     chosen = next(filter(None, by_target), [])
     what = f"no law has its columns in the table ({', '.join(points.columns)})"
     fix = f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns"
     points.refuse(not chosen, what, fix, "law", value="auto")
-    fitting, refusal = [], None
-    for form in chosen:
-        try:  # a column may have gaps, and the points may lie on one line
-            validated_problem(form, points, tolerant_objective(form), None, None, {})
-            fitting.append(form)
+
+    def check(form: Law) -> None:  # a column may have gaps, and the points may lie on one line
+        law, held = constrained_law(form, points)
+        validated_problem(law, points, tolerant_objective(form), None, None, held)
+
+    fitting = passing(chosen, check)
+    return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
+
+
+def passing(forms: Sequence[Law], check: Callable[[Law], Any]) -> list[Law]:
+    """The laws that a check does not refuse; where it refuses all, its last refusal."""
+    passed, refusal = [], None
+    for form in forms:
+        try:
+            check(form)
+            passed.append(form)
         except ScalingError as error:
             refusal = error
-    if not fitting and refusal is not None:
+    if refusal is not None and not passed:
         raise refusal
-    return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
+    return passed
 
 
 def cost_of(points: Points) -> np.ndarray | None:

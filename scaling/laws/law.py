@@ -257,6 +257,7 @@ def composed(loss: Law, task: Law) -> Law:
         parameters=(*loss.parameters, *(replace(p, name=PREFIX + p.name, linear=False) for p in task.parameters)),
         curve=curve,
         target=task.target,
+        objective=task.objective,
         tied={**loss.tied, **{PREFIX + name: PREFIX + other for name, other in task.tied.items()}},
         chance=task.chance and PREFIX + task.chance,
         height=task.height and PREFIX + task.height,

@@ -287,6 +287,7 @@ def load_points(
 def group_of(points: Points, name: str | None = None) -> str | None:
     """The column of runs that share an error: the one named (`none` for no column), or a trunk or run that repeats."""
     if name is not None:
+        points.refuse_absent([name] if name != "none" else [])
         return None if name == "none" else name
     if "trunk" in points and len(set(points["trunk"])) < len(points):
         return "trunk"  # whose empty cells have labels of their own

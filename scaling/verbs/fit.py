@@ -141,35 +141,37 @@ def _law(
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
     from scaling.laws.fit import fit as fit_one_step
-    from scaling.laws.held_out import choose
+    from scaling.laws.held_out import candidates, choose, passing
     from scaling.laws.points import group_of
     from scaling.laws.predict import fit_two_steps
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
     seed, group = options["seed"], group_of(train, options["group"])
-
-    def objective_of(default: str) -> Any:
-        """The objective that is asked for; None for that of the law."""
-        objective, delta = options["objective"], options["delta"]
-        return named_objective(objective or default, delta) if objective or delta else None
+    choice, fixed = None, {}
+    if isinstance(chosen, str):
+        forms = candidates(train)
+    else:
+        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
+        forms = [form]
+    for target in options["targets"]:
+        forms = passing(forms, lambda form, target=target: check_target(form, target))
+    objective = options["objective"]
+    if objective or options["delta"]:
+        objective = named_objective(objective or forms[0].objective, options["delta"])
 
     def choose_again(mask: Any) -> Any:
         """Choose without the runs of a mask and fit to the others, so that a test on them has not been seen."""
         rest = train.hold_out(mask)[0]
-        return choose(rest, objective=objective_of("log_huber"), seed=seed).fit(rest, group=group, seed=seed)
+        return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
 
-    choice = None
     if isinstance(chosen, str):
-        choice = choose(train, objective=objective_of("log_huber"), seed=seed)
-        form, fit_form = choice.trials[0].form, choice.trials[0].fit
+        choice = choose(train, forms, objective=objective, seed=seed)
+        fit_form = choice.fit
     else:
-        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
         weights = None if options["weight"] is None else train.numbers(options["weight"])
-        fit_law = fit_two_steps if form.steps else fit_one_step
-        fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
-    for target in options["targets"]:
-        check_target(form, target)
+        fit_law = fit_two_steps if forms[0].steps else fit_one_step
+        fit_form = partial(fit_law, forms[0], objective=objective, weights=weights, fixed=fixed)
     examined = examine(
         fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
