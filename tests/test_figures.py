@@ -140,6 +140,7 @@ def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     mixtures = {f"p_{n}": p[:, n - 1] for n in (1, 2, 3)} | {"loss": loss}
     fit = scaling.fit(mixtures, law="mixture_exponential_3", **few)
     assert [axes.get_xscale() for axes in fit.plot("residuals").panels] == ["linear", "linear", "log"]
+    assert np.isfinite(fit.predict(p_1=0.5, p_2=0.5, p_3=0.0)["run_high"]).all()
     N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
     theta = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
     loss = scaling.laws.named("vocabulary").predict(theta, {"N": N, "V": V, "H": H}) + 1e-3 * rng.standard_normal(27)

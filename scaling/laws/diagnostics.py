@@ -44,7 +44,8 @@ def identify(
         parameter = problem.form.parameters[problem.free[row]]
         # How fast a term falls is known where its interval is no wider than the estimate.
         if parameter.is_exponent and interval.estimate <= parameter.lower + 1e-9:
-            reasons[name] = f"is {interval.estimate:.3g}: these points show no fall with its column"
+            what = "its lower bound" if parameter.bounded else "these points show no fall with its column"
+            reasons[name] = f"is {interval.estimate:.3g}: {what}"
         elif where:
             # The parameter whose estimate moves most with that of this one.
             strength = np.where(np.arange(p) == row, -1.0, np.abs(correlation[row]))

@@ -312,7 +312,8 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
 
 def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     """The parameter within stated bounds, looked for where its own range and the bounds meet."""
-    low, high = limits
+    own = parameter.lower, parameter.upper
+    low, high = (end if np.isfinite(end) else bound for end, bound in zip(limits, own, strict=True))
     key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
     refuse(not low < high, "are no bounds", fix, key=key, value=f"{low:g}:{high:g}")
     kind, start = ("linear" if low < 0 else parameter.scale), parameter.start

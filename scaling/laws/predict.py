@@ -144,13 +144,12 @@ def _axes(fit: FittedLaw) -> list[tuple[str, float | None, float]]:
 
 
 def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """Runs as points `[runs, axes]` in decades."""
-    return np.column_stack(
-        [
-            np.log(rows[name]) / (math.log(10.0) * power) if unit is None else rows[name] / unit
-            for name, unit, power in _axes(fit)
-        ]
-    )
+    """Runs as points `[runs, axes]` in decades; a proportion of 0 is a decade below the lowest of the fit."""
+    places = []
+    for name, unit, power in _axes(fit):
+        positive = np.where(rows[name] > 0, rows[name], 0.1 * fit.problem.columns[name].min())
+        places.append(np.log(positive) / (math.log(10.0) * power) if unit is None else rows[name] / unit)
+    return np.column_stack(places)
 
 
 def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
