@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import nearest, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.formula import numeric
@@ -364,9 +364,7 @@ class CurveFit(TableResult):
         """The law at the steps of a curve, whatever its losses."""
         return self.form.predict(self.problem.theta(self.u), columns_of(curve, self.reference, self.decay))
 
-    def intervals(
-        self, quantities: Sequence[str | Quantity] | None = None, level: float | None = None
-    ) -> dict[str, Interval]:
+    def intervals(self, quantities: Sequence[str | Quantity] | None = None) -> dict[str, Interval]:
         """Profile intervals, by default of E and the exponents of N and D.
 
         The scores of a trunk add up first, and Student's t has one degree of freedom less than there are trunks.
@@ -375,16 +373,16 @@ class CurveFit(TableResult):
         names = usual if quantities is None else quantities
         each = [parameter(self.form, name) if isinstance(name, str) else name for name in names]
         none = np.empty((0, len(self.u)))
-        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=level or self.level)
+        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=self.level)
         return {interval.name: interval for interval in bounds}
 
-    def complete(self, begun: Curve, steps: Sequence[int] | None = None, level: float | None = None) -> list[Interval]:
+    def complete(self, begun: Curve, steps: Sequence[int] | None = None) -> list[Interval]:
         """The losses of a run at `steps` (by default its end), given those that it has logged.
 
         The best linear prediction: what the run's errors so far show of its later ones (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
-        goal, level = begun.at([len(begun.rates)] if steps is None else steps), level or self.level
+        goal = begun.at([len(begun.rates)] if steps is None else steps)
         seen = begun.thinned(0.0) if len(begun.steps) else begun
         seen = seen.where(seen.steps > 2 * begun.warmup)
 
@@ -404,11 +402,11 @@ class CurveFit(TableResult):
         jacobian = self.problem.linearise(self.u[None])[1][0]
         information = np.linalg.pinv(jacobian @ jacobian.T, hermitian=True)
         variance = variance + np.einsum("ij,jk,ik->i", design, information, design)
-        quantile = student(level, max(len(np.unique(self.groups)) - 1, 1))
+        quantile = student(self.level, max(len(np.unique(self.groups)) - 1, 1))
         half = quantile * np.sqrt(np.maximum(variance, 0.0))
         ends = np.exp([law, law - half, law + half]).T.tolist()
         return [
-            Interval(f"{begun.run} at step {step}", estimate, low, high, level, "t")
+            Interval(f"{begun.run} at step {step}", estimate, low, high, self.level, "t")
             for step, (estimate, low, high) in zip(goal.steps, ends, strict=True)
         ]
 
@@ -484,7 +482,7 @@ class CurveFit(TableResult):
 
 def fit_curves(
     curves: Sequence[Curve],
-    law: str | Law = "multi_power",
+    law: str = "multi_power",
     *,
     after: float | None = None,
     level: float = 0.95,
@@ -496,9 +494,7 @@ def fit_curves(
     `after` are the tokens before which losses are left out. Curves that measure different validation sets are refused,
     and too few sizes for the term in N.
     """
-    is_law, choices = isinstance(law, Law) or law in CURVE_LAWS, nearest(str(law), CURVE_LAWS)
-    refuse(not is_law, "is no law of curves", choices, key="law", value=law)
-    form = law if isinstance(law, Law) else CURVE_LAWS[law]
+    form = CURVE_LAWS[law]
     used = [curve for curve in curves if not curve.held_out]
     refuse(not used, "there is no curve", "give runs that have logged losses", key="curves")
     sets, fix = sorted({curve.validation for curve in used if curve.validation}), "--where validation=…"

@@ -238,7 +238,7 @@ def figures_of_law(
     if isinstance(fit, TwoStep):
         figures = {}
         for step, law in (("loss", fit.loss), ("task", fit.task)):
-            judged = test and judge(law, test.points, level, method, seed=fit.seed)
+            judged = test and judge(law, test.points, level, method)
             for name, picture in figures_of_law(law, judged, level=level, method=method).items():
                 figures[f"{step}_{name}" if name in STEPS else name] = picture
         return figures
@@ -302,7 +302,7 @@ def loss_against(
         for colour, name, at in curves:
             columns = {**fixed, **at, **({axis: x} if is_column else {"D": x / (FLOPS * at["N"])})}
             columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
-            predictions = predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)
+            predictions = predict_runs(fit, rows_of(columns, fit), level, method)
             if predictions[0].run is not None:  # an open end lies beyond the frame
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)

@@ -234,18 +234,17 @@ def intervals(
     level: float = LEVEL,
     quantities: Sequence[str | Quantity] | None = None,
     count: int = 1000,
-    seed: int = 0,
 ) -> dict[str, Interval]:
     """An interval for each quantity: names of parameters or of the form's derived quantities, or `Quantity` objects.
 
-    Without `quantities`, every free parameter and every derived quantity. `count` and `seed` are the bootstrap's.
+    Without `quantities`, every free parameter and every derived quantity. `count` is the bootstrap's.
     """
     refuse(method not in METHODS, f"there is no interval method {method!r}", nearest(method, METHODS))
     refuse(not 0.0 < level < 1.0, "is not between 0 and 1", key="level", value=level)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
     each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
     if method == "bootstrap":
-        refits, failed = bootstrap(fit.problem, fit.u, count, seed)
+        refits, failed = bootstrap(fit.problem, fit.u, count, fit.seed)
         what = f"{failed} of {count} bootstrap refits did not converge"
         refuse(failed > 0.05 * count, what, "use the profile, or a smaller law")
         theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)

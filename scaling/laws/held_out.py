@@ -23,7 +23,7 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit, validated_problem
-from scaling.laws.formula import condition, is_condition
+from scaling.laws.formula import COMPARISON, condition
 from scaling.laws.intervals import Method
 from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
@@ -58,7 +58,7 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     if text in (None, "largest"):
         mask = held_out_runs(points)
         return points.hold_out(mask) if mask.any() else (points, None)
-    if is_condition(str(text)):
+    if COMPARISON.search(str(text)):
         mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
     else:
         column = points.numbers(str(text).strip().strip("`"))
@@ -111,13 +111,13 @@ class HeldOut:
         document: dict[str, Any] = {"n": len(self.observed)}
         for name, of_kind in zip(("error", "relative_error"), sizes):
             document |= {f"mean_absolute_{name}": float(of_kind.mean()), f"largest_{name}": float(of_kind.max())}
-        is_known = run is not None
-        covered = float(np.mean(self.covered)) if is_known else None
-        return document | {"covered": covered, "level": run.level if is_known else None}
+        if run is None:
+            return document | {"covered": None, "level": None}
+        return document | {"covered": float(np.mean(self.covered)), "level": run.level}
 
 
 def judge(
-    fit: FittedLaw | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+    fit: FittedLaw | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile"
 ) -> HeldOut:
     """What a fit predicts for points it has not seen; in two steps for those that have a score."""
     if isinstance(fit, TwoStep):

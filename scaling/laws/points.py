@@ -108,11 +108,6 @@ class Points:
         """Fitted or held out to test the fit."""
         return len(self) + self.held_out
 
-    @property
-    def planned(self) -> int:
-        """Every planned run is used, excluded or failed; these are all cases."""
-        return self.used + self.excluded + self.failed
-
     def count(self) -> str:
         others = (self.held_out, "held out"), (self.excluded, "excluded"), (self.failed, "failed")
         return ", ".join([plural(len(self), "point"), *(f"{count} {kind}" for count, kind in others if count)])
@@ -341,7 +336,7 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
             # `train/los` is a misspelt `train/loss`, not a quotient.
             near = nearest(rename[name], choices)
             fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
-            raise table.error(no_column(rename[name] if fix is near else absent[0]), fix)
+            raise table.error(f"there is no column {rename[name] if fix is near else absent[0]!r}", fix)
         values = {other: numeric(other, choices[other], table.source) for other in names(formula)}
         with np.errstate(all="ignore"):
             columns[name] = np.full(len(table), evaluate(formula, values), float)

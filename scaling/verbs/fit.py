@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import refuse
-from scaling.base.numbers import OpenFraction, PositiveFloat, Range, Seed
+from scaling.base.numbers import NonNegativeFloat, OpenFraction, PositiveFloat, Range, Seed
 from scaling.base.printing import TableResult
 from scaling.verbs.verb import Flag, spelled, verb
 
@@ -190,7 +190,7 @@ def fit_curves(
     curves: Annotated[Any, "the folder of a study, or a table of curves"],
     *,
     law: Annotated[Literal["multi_power", "annealed_curve"], "the law of whole curves"] = "multi_power",
-    after: Annotated[str | float | None, "leave out the losses before these tokens"] = None,
+    after: Annotated[NonNegativeFloat | None, "leave out the losses before these tokens"] = None,
     where: Annotated[tuple[str, ...], "fit these rows of a table only: 'N>=1e6' kind=evaluate"] = (),
     level: OpenFraction = 0.95,
     seed: Annotated[Seed, "of the random starts"] = 0,
@@ -208,25 +208,18 @@ def fit_curves(
     the end of each run that is unfinished.
     """
     from scaling.laws import curves as curve_fits
-    from scaling.laws.formula import parse_number
 
-    start = None if after is None else parse_number(after)
-    is_number = after is None or start is not None
-    refuse(not is_number, "is not a number", "write --after 2e5", key="after", value=after)
-    return curve_fits.fit_curves(read_curves(curves, where), law, after=start, level=level, seed=seed)
+    return curve_fits.fit_curves(read_curves(curves, where), law, after=after, level=level, seed=seed)
 
 
 def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     """The curves of a study's folder, of a table, or of `Curve` objects."""
-    from scaling.laws.curves import Curve
-    from scaling.laws.curves import read_curves as curves_of_table
-    from scaling.sweeps.points import read_points
+    from scaling.laws import curves
+    from scaling.sweeps.points import curves_of_study, read_points
 
     if isinstance(source, str | Path) and Path(source).is_dir():
-        from scaling.sweeps.points import curves_of_study
-
         refuse(where, "chooses rows of a table", "name the folder of one study", key="where")
         return list(curves_of_study(Path(source)))
-    if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
+    if isinstance(source, list | tuple) and all(isinstance(curve, curves.Curve) for curve in source):
         return list(source)
-    return curves_of_table(read_points(source, where=where))
+    return curves.read_curves(read_points(source, where=where))
