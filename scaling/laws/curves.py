@@ -350,16 +350,6 @@ class CurveFit(TableResult):
         """Loss less prediction, of all losses."""
         return self.problem.loss - self.form.predict(self.problem.theta(self.u), self.problem.columns)
 
-    @property
-    def r_squared(self) -> float:
-        """1 - Σ(loss - predicted)² / Σ(loss - mean)², over all losses."""
-        return float(1.0 - np.sum(self.residuals**2) / np.sum((self.problem.loss - self.problem.loss.mean()) ** 2))
-
-    @property
-    def mean_error(self) -> float:
-        """The mean of |predicted / loss - 1|, over all losses."""
-        return float(np.mean(np.abs(self.residuals / self.problem.loss)))
-
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
         return self.form.predict(self.problem.theta(self.u), columns_of(curve, self.reference, self.decay))
@@ -413,7 +403,8 @@ class CurveFit(TableResult):
     @cached_property
     def document(self) -> dict[str, Any]:
         """The document of `scaling fit-curves --json` (docs/json.md)."""
-        seen, held_out = set(np.concatenate([curve.kinds for curve in self.curves]).tolist()), []
+        residuals, losses, held_out = self.residuals, self.problem.loss, []
+        seen = set(np.concatenate([curve.kinds for curve in self.curves]).tolist())
         errors: dict[str, float | None] = {part.name: getattr(self.sizes, part.name) for part in fields(Sizes)[:-2]}
         errors |= {name: None for name, kind in (("evaluation", 1), ("training", 0)) if kind not in seen}
         for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
@@ -431,8 +422,8 @@ class CurveFit(TableResult):
             "estimates": self.estimates,
             "intervals": {name: interval.to_json() for name, interval in self.intervals().items()},
             "errors": errors,
-            "r_squared": self.r_squared,
-            "mean_error": self.mean_error,
+            "r_squared": float(1.0 - np.sum(residuals**2) / np.sum((losses - losses.mean()) ** 2)),
+            "mean_error": float(np.mean(np.abs(residuals / losses))),
             "converged": self.converged,
             "held_out": held_out,
             "completed": [
