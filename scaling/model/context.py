@@ -205,7 +205,7 @@ class Mask:
     def behind(self, count: int) -> Mask:
         """The mask with so many keys before all others, which every query sees."""
         keys = self.keys.map(lambda part: torch.cat([part.new_zeros(len(part), count, *part.shape[2:]), part], 1))
-        return replace(self, keys=keys, virtual=count, square=True)
+        return replace(self, keys=keys, virtual=self.virtual + count, square=True)
 
 
 @dataclass
