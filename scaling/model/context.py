@@ -347,19 +347,22 @@ def within(documents: Tensor) -> Tensor:
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made.
 
-    In its second pass what it made once before the block is there, and what it adds to losses and shows is not read.
+    Each of its two passes has the notes of before the block; what the first adds to them is kept.
     """
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
         return block(x, context, *more)
 
-    def again(part: Any) -> Any:
-        if not isinstance(part, Context):
-            return part
-        weights = None if part.weights is None else lambda weights: None
-        return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
+    def copied(context: Context, *more: Any) -> list[Any]:
+        notes = Notes(context.notes.losses, context.notes.made)
+        return [replace(part, notes=notes) if isinstance(part, Context) else part for part in (context, *more)]
 
-    before, first = [again(part) for part in (context, *more)], [(context, *more)]
-    return checkpoint(lambda x: block(x, *(first.pop() if first else map(again, before))), x, use_reentrant=False)
+    def run(x: Tensor) -> Any:
+        own, *_ = parts = copied(*before)
+        return block(x, *parts), own.notes.losses, {} if torch.compiler.is_compiling() else own.notes.made
+
+    before, notes = copied(context, *more), context.notes
+    x, notes.losses, notes.made = checkpoint(run, x, use_reentrant=False)
+    return x
 
 
 def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:
