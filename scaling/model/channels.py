@@ -199,6 +199,7 @@ class ProductKeys(nn.Module, Channel):
         self.norm = norm(half)
         self.keys = nn.Parameter(torch.empty(heads, 2, keys, half))
         self.out = declare(_Values(keys, shape.width), weight="output")
+        declare(self, keys="input")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         heads, _, keys, half = self.keys.shape
@@ -224,7 +225,7 @@ class _Values(nn.Module):
 
     def __init__(self, keys: int, width: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(keys, keys, width))
+        self.weight, self.finite = nn.Parameter(torch.empty(keys, keys, width)), ("weight",)
 
     def forward(self, index: Int[Tensor, "b t n"], score: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
         table = self.weight.flatten(0, 1)

@@ -112,9 +112,8 @@ class MuP(Standard):
         return std * ((self.base / spec.fan_in) ** 0.5 if spec.predicts else 1), law
 
     def rate(self, spec: ParameterSpec) -> float:
-        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
-        # input projects is as narrow at every width.
-        return 1.0 if spec.looks_up or spec.role in (*CONSTANT, "input") else self.base / spec.width
+        # A fan-in that is not finite is a multiple of the width, so this is fan-in at the base width over fan-in here.
+        return 1.0 if spec.looks_up or spec.finite or spec.role in CONSTANT else self.base / spec.width
 
 
 @torch.no_grad()

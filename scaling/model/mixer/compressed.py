@@ -14,7 +14,7 @@ from scaling.base.errors import ScalingError
 from scaling.base.numbers import BelowOne, PositiveInt, Range
 from scaling.config.shape import Shape
 from scaling.model.context import Context, Mask, Places, State, within
-from scaling.model.contract import drawn
+from scaling.model.contract import declare, drawn
 from scaling.model.mixer.attention import Attention, check_reach
 from scaling.model.patterns import Bidirectional
 
@@ -173,6 +173,7 @@ class _Lengthwise(nn.Module):
         super().__init__()
         self.count = projected
         self.weight = drawn(heads, projected, length, std=length**-0.5)
+        declare(self, weight="input")
 
     def forward(self, x: Float[Tensor, "b c n g d"]) -> Float[Tensor, "b c k g d"]:
         weight = self.weight[:, :, : x.shape[2]].to(x.dtype)
