@@ -344,6 +344,12 @@ def within(documents: Tensor) -> Tensor:
     return index - torch.where(first, index, 0).cummax(1).values
 
 
+def tokens_at(x: Tensor, index: Tensor) -> Tensor:
+    """The tokens of these indices [b or 1, s], of x [b t] or [b t w]."""
+    index = index.expand(len(x), -1)
+    return x.gather(1, index if x.ndim == 2 else index[..., None].expand(-1, -1, x.shape[-1]))
+
+
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made.
 

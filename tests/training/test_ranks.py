@@ -190,7 +190,9 @@ def test_ranks_that_nobody_counts_by_machine_are_refused_in_one_line(tmp_path, m
         monkeypatch.setenv(key, value)
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
     assert cli.main(["train", *words(tmp_path / "runs")]) == 2
-    assert capsys.readouterr().err.startswith("scaling: there are 2 ranks in all, and an unstated number on this machine")
+    assert capsys.readouterr().err.startswith(
+        "scaling: there are 2 ranks in all, and an unstated number on this machine"
+    )
 
 
 @slow
