@@ -66,8 +66,8 @@ def free(items: Iterable[Waste]) -> int:
 
 
 def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
-    """The runs, and the names of their checkpoints, that other runs start from or learn from: those that have no result,
-    and those whose checkpoints hold what they trained alone.
+    """The runs, and the names of their checkpoints, that other runs need: as a start or a teacher those that have no
+    result, as a start also those whose checkpoints hold what they trained alone.
     """
     needed: set[tuple[str | None, str]] = set()
     for run in ledger.runs():
