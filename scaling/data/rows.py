@@ -336,7 +336,7 @@ def lines(file: Path) -> Iterator[str]:
 def _text(file: Path, start: int, stop: int | None, unit: Unit) -> Iterator[Row]:
     """Lines, paragraphs between empty lines, or the whole of a plain text."""
     with opened(file, start, stop) as content:
-        text = io.TextIOWrapper(content, encoding="utf-8")
+        text = io.TextIOWrapper(content, encoding="utf-8" if start else "utf-8-sig")
         if unit == "file":
             yield {"text": text.read()}
         elif unit == "line":
