@@ -219,10 +219,7 @@ class Windows(Source):
     tokens: int
     start = 0
     dtype: Any
-
-    @cached_property
-    def stream(self) -> Stream:
-        raise NotImplementedError
+    stream: Any
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         tokens = np.empty((len(rows), length), self.dtype)

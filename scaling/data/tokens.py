@@ -75,7 +75,7 @@ class Tokens:
             fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__
             raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, fix=fix)
-        self._vocabulary = vocabulary
+        self._vocabulary, self.hashes = vocabulary, dict[Array, str]()
 
     @cached_property
     def codec(self) -> Codec | None:
@@ -106,7 +106,8 @@ class Tokens:
         both = {Path(a.file).resolve() for a in train} & {Path(a.file).resolve() for a in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
-        hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
+        self.hashes = {array: _checked(array, self.vocabulary, folder) for array in (*train, *held_out)}
+        hashes = [[self.hashes[array], array.dtype] for array in (*train, *held_out)]
         total = sum(array.tokens for array in train)
         cut = total if fraction is None else self._cut(train, total, fraction)
         what, fix = f"no token of {total:,} falls to validation", "raise it, or name files"
@@ -163,6 +164,12 @@ class MappedSource(Windows):
     @cached_property
     def stream(self) -> Stream:
         return Stream([array.map() for array in self.arrays])
+
+    def verify(self) -> None:
+        """Take the hash of every file again, touched or not."""
+        for array, sha256 in self.data.hashes.items():
+            what, fix = "it was altered: its hash does not fit", "put it back, or touch it to take it as it is"
+            refuse(_look(array, self.vocabulary) != sha256, what, fix, file=array.file)
 
 
 def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:

@@ -18,6 +18,7 @@ from scaling.verbs.explain import comment
 from scaling.verbs.verb import Executor, Result, verb
 
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")  # what a terminal may obey
 STYLES = {"text": "", "other": "blue", "special": "bold magenta", "prefix": "cyan", "kept": "underline green"}
 STYLES |= {"changed": "bold yellow", "target": "green", "silent": "dim", "filling": "dim"}
 
@@ -136,6 +137,7 @@ def data_show(
     from scaling.data.source import Vocabulary
     from scaling.data.store import PackedSource, PairedSource, check_files, sealed
     from scaling.data.task import Examples
+    from scaling.data.tokens import MappedSource
 
     loaded = _config(name, overrides, model)
     if model is None:
@@ -152,6 +154,8 @@ def data_show(
                 each.manifest.check(each.folder, trust=False)
             elif isinstance(each, Examples) and each.home is not None:
                 check_files(each.home, sealed(each.home)["files"], trust=False)
+            elif isinstance(each, MappedSource):
+                each.verify()
         if windows:
             family: Any = schema.kinds("model")[loaded["model.kind"]]
             objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
@@ -206,7 +210,7 @@ def _result(document: dict[str, Any]) -> Result:
         for number, window in enumerate(document.get("windows", ())):
             console.rule(f"row {number} of step 0", style="dim")
             for line, pieces in window.items():
-                texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
+                texts = ((CONTROL.sub("�", piece["text"]), STYLES[piece["kind"]]) for piece in pieces)
                 console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
     windows = filter(None, [printed.get().rstrip("\n")])
     return Result(document, [(["", "train", "validation"], rows), *place, *windows])
