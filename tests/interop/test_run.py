@@ -126,18 +126,20 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
 ):
     monkeypatch.chdir(tmp_path)
     was = saved()
-    for name in ("run", "altered", "named"):
+    for name in ("run", "altered", "named", "beyond"):
         runs.write(name, was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
     weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
     Path("named", "ids.json").write_text('{"eos": "two"}')
+    Path("beyond", "ids.json").write_text('{"start": 260}')
     Path("pipe").mkdir()
     os.mkfifo(Path("pipe", "config.json"))  # reading one waits for a writer
     for words, message in {
         "generate run --prompt=x": "no tokenizer",
         "generate run --prompt=-1": "token -1 is beyond the vocabulary of 260",
         "generate altered --prompt=5": "missing decoder.stack.norm.gain, extra stranger",
-        "generate named --prompt=5": "ids.json",
+        "generate named --prompt=5": "ids.json.eos='two': expected a whole number from 0 and below 260",
+        "generate beyond --prompt=5": "ids.json.start=260: expected",
         "export run --to altered": "there already",
         "import run": "there is no config.json",
         "import pipe": "pipe/config.json: is no regular file",
