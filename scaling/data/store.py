@@ -257,7 +257,6 @@ class _Stored(Source):
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
         self.dtype, self.vocabulary, self.specials = manifest.dtype, manifest.vocabulary, dict(manifest.specials)
-        self.tokenizer = manifest.tokenizer  # SHA-256 of its file
         self.tokens: int = manifest.count(split, "tokens")
         # Every document's `eos` is a token too.
         self.bytes_per_token = manifest.count(split, "bytes") / self.tokens if self.tokens else None

@@ -233,11 +233,6 @@ class Examples(Source):
     def codec(self) -> Codec | None:
         return None if self.home is None else Codec.load(self.home / TOKENIZER)
 
-    @property
-    def tokenizer(self) -> str | None:
-        """SHA-256 of the tokenizer's file."""
-        return None if self.codec is None else self.codec.sha256
-
 
 def dumped(example: Example) -> str:
     fields = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
