@@ -60,6 +60,7 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
         if not matches:
             raise _no_file(pattern, key, endings)
         files |= dict.fromkeys(matches)
+    refuse(not files, "it names no file", "give a path or a glob of files", key=key, value=patterns)
     if all(file.stat().st_size == 0 for file in files):
         raise ScalingError("the corpus is empty", file=next(iter(files)), fix="name files that hold something")
     return list(files)

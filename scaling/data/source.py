@@ -66,8 +66,11 @@ class Source:
 
     @property
     def words(self) -> np.ndarray | None:
-        """[vocabulary] bool, whether a token begins a word; None where none does."""
-        return None if self.codec is None else self.codec.words
+        """[vocabulary] bool, whether a token begins a word; None where none does. The codec may have other ids too."""
+        if self.codec is None:
+            return None
+        words = self.codec.words[: self.vocabulary]
+        return np.pad(words, (0, self.vocabulary - len(words)), constant_values=True)
 
     def windows(self, length: int) -> int | None:
         """The number of disjoint windows of `length` tokens, or of pairs; None where the source is endless."""

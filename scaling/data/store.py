@@ -24,6 +24,7 @@ import numpy as np
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os, refuse
 from scaling.config import schema
+from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source, documents_of
@@ -91,14 +92,12 @@ def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) 
     now: dict[str, list[int]] = {}
     with suppress(OSError, ValueError):
         known = atomic.read_json(folder / TRUSTED) if trust else {}
-    for name, sha256 in hashes.items():
+    for name, expected in hashes.items():
         file = folder / name
         refuse(not file.is_file(), "the file is missing", _AGAIN, file=file)
         now[name] = seen(file)
         if known.get(name) != now[name]:
-            with file.open("rb") as content:
-                hashed = hashlib.file_digest(content, "sha256").hexdigest()
-            refuse(hashed != sha256, "it was altered: its hash does not fit", _AGAIN, file=file)
+            refuse(rows.sha256(file) != expected, "it was altered: its hash does not fit", _AGAIN, file=file)
     if not now.items() <= known.items():
         with suppress(OSError):  # a folder that may only be read is checked again the next time
             atomic.write_json(folder / TRUSTED, known | now)

@@ -153,14 +153,6 @@ class MappedSource(Windows):
         # Pickled, the files are mapped again, not copied.
         return type(self), (self.fingerprint, self.data, self.arrays, self.start, self.stop)
 
-    @property
-    def words(self) -> np.ndarray | None:
-        if self.codec is None:
-            return None
-        begins = np.ones(max(self.vocabulary, self.codec.size), bool)
-        begins[: self.codec.size] = self.codec.words
-        return begins[: self.vocabulary]
-
     @cached_property
     def stream(self) -> Stream:
         return Stream([array.map() for array in self.arrays])
@@ -187,17 +179,14 @@ def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
 
 
 def _of_npy(file: Path) -> Array:
-    what, ids = None, None
+    fix = "save the ids with numpy.save as one array of whole numbers"
     try:
         ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
-        if ids.dtype.kind not in "iu":
-            what = f"it holds {ids.dtype.name}, and token ids are whole numbers"
-        elif not ids.flags.c_contiguous or ids.ndim not in (1, 2):
-            what = f"it holds an array of shape {ids.shape} that does not lie row by row"
     except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
-        what = f"it is no .npy array that can be mapped: {error}"
-    if ids is None or what is not None:
-        raise ScalingError(f"{what}", file=file, fix="save the ids with numpy.save as one array of whole numbers")
+        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from None
+    refuse(ids.dtype.kind not in "iu", f"it holds {ids.dtype.name}, and token ids are whole numbers", fix, file=file)
+    is_by_row = ids.flags.c_contiguous and ids.ndim in (1, 2)
+    refuse(not is_by_row, f"it holds an array of shape {ids.shape} that does not lie row by row", fix, file=file)
     return Array(str(file), ids.dtype.str, ids.offset, ids.size)
 
 

@@ -21,6 +21,7 @@ from scaling.data.task.example import Answer, Example, places
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import SQuAD
 
+SPLITS = ("train", "validation", "test")
 _BLOCK = 2048  # examples that are tokenized at once
 
 

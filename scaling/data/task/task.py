@@ -30,10 +30,9 @@ from scaling.data.source import check_split, under_data
 from scaling.data.store import TOKENIZER
 from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
 from scaling.data.task.layout import table
-from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
+from scaling.data.task.source import SPLITS, Examples, Goal, Split, dumped, encoded, fingerprint
 
 FORMAT = 1
-SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
