@@ -27,7 +27,7 @@ from scaling.config import schema
 from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
-from scaling.data.source import Rows, Source, documents_of
+from scaling.data.source import Rows, Source
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -212,20 +212,6 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     return kind(folder, split, manifest)
 
 
-class Windows(Source):
-    """Tokens of several arrays end to end, from the place `start` on, cut into windows."""
-
-    tokens: int
-    start = 0
-    dtype: Any
-    stream: Any
-
-    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        tokens = np.empty((len(rows), length), self.dtype)
-        self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
-        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
-
-
 class _Side:
     """The shards of one side of one split, mapped."""
 
@@ -275,7 +261,7 @@ class _Stored(Source):
         return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)
 
 
-class PackedSource(_Stored, Windows):
+class PackedSource(_Stored):
     """Documents end to end, shard after shard, cut into windows."""
 
     @cached_property

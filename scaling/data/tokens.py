@@ -25,8 +25,8 @@ from scaling.config.schema import Recipe
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.rows import find
-from scaling.data.source import check_split, under_data
-from scaling.data.store import FORMAT, TOKENIZER, Windows, digest, mapped
+from scaling.data.source import Source, check_split, under_data
+from scaling.data.store import FORMAT, TOKENIZER, digest, mapped
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
@@ -141,7 +141,7 @@ class Tokens:
         return cut
 
 
-class MappedSource(Windows):
+class MappedSource(Source):
     """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
 
     def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):

@@ -5,7 +5,7 @@ one (docs/synthetic.md).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -252,9 +252,7 @@ class SyntheticPairs(Law):
     @cached_property
     def language(self) -> Synthetic:
         """The law of the source sentences."""
-        return Synthetic(
-            symbols=self.symbols, order=self.order, exponent=self.exponent, joint=self.joint, seed=self.seed
-        )
+        return Synthetic(**{key.name: getattr(self, key.name) for key in fields(Law)})
 
     @property
     def ranks(self) -> Ranks:

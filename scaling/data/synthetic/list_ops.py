@@ -95,7 +95,8 @@ class _Level:
 
     operator: np.ndarray  # −1: a digit
     value: np.ndarray
-    first: np.ndarray  # of its operators: where their arguments begin in the next level
+    counts: np.ndarray  # of its operators: the number of arguments …
+    first: np.ndarray  # … and where they begin in the next level
     length: np.ndarray
 
 
@@ -114,12 +115,11 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
         tokens[place[written]] = np.where(is_operator, DIGITS + level.operator, level.value)[written]
         closed = written & is_operator
         tokens[place[closed] + level.length[closed] - 1] = END
-        if below is None or not is_operator.any():
+        if below is None:
             break
-        counts = np.diff(np.append(level.first, len(below.length)))
         before = np.cumsum(below.length) - below.length
-        offset = before - np.repeat(before[level.first], counts)  # of the arguments before it
-        of_parent = np.repeat(place[is_operator], counts)
+        offset = before - np.repeat(before[level.first], level.counts)  # of the arguments before it
+        of_parent = np.repeat(place[is_operator], level.counts)
         place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
     texts = np.split(tokens, np.cumsum(lengths[fitting])[:-1]) if fitting.any() else []
     return list(zip(texts, root.value[fitting].tolist(), strict=True))
@@ -142,7 +142,7 @@ def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray
         operator = np.where(is_operator, hashing.below(draws[:, 1], len(OPERATORS)).astype(np.int64), -1)
         value = hashing.below(draws[:, 2], DIGITS).astype(np.int64)
         first = np.cumsum(counts) - counts
-        levels.append(_Level(operator, value, first, np.ones(len(keys), np.int64)))
+        levels.append(_Level(operator, value, counts, first, np.ones(len(keys), np.int64)))
         if not is_operator.any():
             break
         place = np.arange(counts.sum()) - np.repeat(first, counts)
@@ -155,12 +155,10 @@ def _evaluate(levels: list[_Level]) -> None:
     """Lengths and values of operators, from the deepest ones up."""
     for level, below in reversed(list(pairwise(levels))):
         which = level.operator >= 0
-        if not which.any():
-            continue
         level.length[which] = 2 + np.add.reduceat(below.length, level.first)
-        counts = np.diff(np.append(level.first, len(below.value)))
+        counts, first = level.counts, level.first
         in_order = below.value[np.lexsort((below.value, np.repeat(np.arange(len(counts)), counts)))]
-        middle = in_order[level.first + (counts - 1) // 2] + in_order[level.first + counts // 2]
-        sums = np.add.reduceat(below.value, level.first)
-        results = (in_order[level.first], in_order[level.first + counts - 1], middle // 2, sums % DIGITS)
+        middle = in_order[first + (counts - 1) // 2] + in_order[first + counts // 2]
+        sums = np.add.reduceat(below.value, first)
+        results = (in_order[first], in_order[first + counts - 1], middle // 2, sums % DIGITS)
         level.value[which] = np.choose(level.operator[which], results)

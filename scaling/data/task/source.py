@@ -236,8 +236,9 @@ class Examples(Source):
 
 
 def dumped(example: Example) -> str:
+    """The line of an example, which `loaded` reads."""
     fields = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
-    return json.dumps(fields, ensure_ascii=False)
+    return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 def loaded(line: str) -> Example:

@@ -294,9 +294,7 @@ class Task(Columns):
         work.mkdir(parents=True)
         for split, of_split in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-            (work / f"{split}.jsonl").write_text(
-                "".join(f"{dumped(example)}\n" for example in of_split), encoding="utf-8"
-            )
+            (work / f"{split}.jsonl").write_text("".join(map(dumped, of_split)), encoding="utf-8")
         codec.save(work / TOKENIZER)
         hashes = {}
         for file in sorted(work.iterdir()):
