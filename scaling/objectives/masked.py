@@ -336,15 +336,14 @@ class Deshuffle(_Denoising):
 
 # Choosing positions: an exact number of them in each row, single or in runs, from hashed words
 
-_LOW = 16  # bits that hold a position, or more in a longer row, so that no two words of a row are equal
 _NEVER = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 def distinct(words: np.ndarray) -> np.ndarray:
-    """[n t]: the words with their positions in the low bits, so that their order has no ties; overwrites them."""
-    low = np.uint64(max(_LOW, (words.shape[1] - 1).bit_length()))
-    words >>= low
-    words <<= low
+    """[n t]: the words with their positions in the low bits (16, or more of a longer row), so that their order has no
+    ties; overwrites them.
+    """
+    words &= np.uint64((1 << 64) - (1 << max(16, (words.shape[1] - 1).bit_length())))
     words |= np.arange(words.shape[1], dtype=np.uint64)
     return words
 
