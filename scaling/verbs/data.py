@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import CONTROL, ScalingError
 from scaling.base.numbers import NonNegativeInt, PositiveInt
 from scaling.base.printing import cell
 from scaling.config import schema
@@ -18,7 +18,6 @@ from scaling.verbs.explain import comment
 from scaling.verbs.verb import Executor, Result, verb
 
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")  # what a terminal may obey
 STYLES = {"text": "", "other": "blue", "special": "bold magenta", "prefix": "cyan", "kept": "underline green"}
 STYLES |= {"changed": "bold yellow", "target": "green", "silent": "dim", "filling": "dim"}
 
