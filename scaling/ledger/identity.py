@@ -33,7 +33,8 @@ UNCOUNTED = frozenset(
         "log",
         "evaluate.points",
         "evaluate.spacing",
-        "start.folder",  # where the weights are: their hash counts
+        "objective.teacher",  # where its weights are: their hash counts, as that of the start's
+        "start.folder",
         "start.run",
         "start.vectors",
         "start.step",

@@ -27,6 +27,7 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.tokens import MappedSource
+from scaling.interop import weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
 from scaling.ledger.identity import run_name
@@ -171,6 +172,9 @@ class Experiment:
         if self.start is not None:
             start = self.start
             spec["start"] = {**start.record, "new": sorted(start.own), "unused": sorted(start.left)}
+        if self.teacher is not None:
+            described = {key: self.teacher.sections[key] for key in ("model", "size")}
+            spec["teacher"] = {"sha256": weights.digest(self.teacher.tensors), **described}
         if tree.get("tuning") is not None:
             spec["tuning"] = tree["tuning"]
         return spec

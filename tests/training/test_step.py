@@ -5,6 +5,7 @@ schedule, and what is measured.
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -17,6 +18,7 @@ import torch
 from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError
 from scaling.config import schema
+from scaling.interop import run as interop
 from scaling.ledger import run_id
 from scaling.model.parameters import Parameter, ParameterSpec
 from scaling.training.evaluation import Evaluation
@@ -72,6 +74,16 @@ def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
     assert distances[-1] < distances[0]
     alone = train(words(tmp_path, seed=1, **TAUGHT, **EXPERTS))["run"]
     assert pupil(0.0, **EXPERTS) == pytest.approx(losses(tmp_path, alone), rel=1e-5)
+    folder, other = tmp_path / "copy", train(words(tmp_path, seed=2, trainer__max_steps=4, **TAUGHT))["run"]
+    ids = []
+    for run in (teacher, teacher[:6], other):  # weights make the teacher, wherever they are
+        interop.write(folder, interop.read(run, tmp_path), "here")
+        for place in (run, folder):
+            line = f"{{kind: Distil, objective: Causal, teacher: '{place}', weight: 1}}"
+            ids.append(run_id(experiment(tmp_path, objective=line, **TAUGHT).spec))
+        shutil.rmtree(folder)
+    assert ids == [ids[0]] * 4 + [ids[4]] * 2
+    assert ids[4] != ids[0]
 
 
 def measure(one: Any, model: Any, batches: list[Any], **changes: Any) -> dict[str, Any]:
