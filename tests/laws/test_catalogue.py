@@ -89,16 +89,6 @@ def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form
     np.testing.assert_array_equal(form.predict(batch, table)[1, 2], form.predict(batch[1, 2], table))
 
 
-def test_a_law_states_its_name_formula_citation_and_parameters():
-    for form in LAWS:
-        assert named(form.name) is form
-        assert " = " in form.formula
-        assert "arXiv" in form.citation
-        assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
-    with pytest.raises(ScalingError, match="there is no law"):
-        named("mixture_exponential_1")
-
-
 def test_special_cases():
     table = columns()
     E, A, B, alpha, _ = truth(named("chinchilla"))
