@@ -4,8 +4,6 @@ Values of every kind are put under every key of a run's config (each key of each
 sweep and of a table, and the command that reads the file is run, but for the training. Cases are drawn by a fixed seed.
 """
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import itertools

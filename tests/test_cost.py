@@ -1,7 +1,5 @@
 """Parameters against published counts; FLOPs against torch's counter on real tensors and Kaplan's arithmetic."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,9 +1,7 @@
-"""Each notebook asks one question in thin cells, and runs from top to bottom."""
+"""Each notebook asks one question in thin cells; `make notebooks` runs them from top to bottom."""
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,10 +24,3 @@ def test_a_notebook_asks_one_question_in_thin_cells_of_a_clean_run(path):
     assert str(ROOT) not in text
     assert [output["text"] for cell in code for output in cell["outputs"] if output.get("name") == "stderr"] == []
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-
-
-@pytest.mark.slow
-def test_every_notebook_runs():
-    command = [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:cacheprovider", *map(str, FOLDERS)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,8 +6,6 @@ document itself shows, as a block that begins with `# mine.py`, is written from 
 its reason.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import importlib
