@@ -1,31 +1,17 @@
 """`import scaling`: the verbs of the command line as functions, with the results that the commands print."""
 
-from __future__ import annotations
-
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 
 import scaling
-from scaling.cli import main
+from tests.command_line import printed
 
 SMALL = ("size=tiny", "size.length=16", "schedule.warmup=1", "train.batch=4", "log.wandb=disabled")
 ROOT = Path(__file__).parents[1]
-
-
-def printed(capsys, *words):
-    """What a command prints as JSON."""
-    assert main([*map(str, words), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    if isinstance(document, dict):
-        assert document.pop("schema") == 1
-    return document
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +47,7 @@ def test_importing_the_package_imports_no_verb_and_every_name_is_there_and_docum
 
 def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
     words = ("train", "decoder", *SMALL, "trainer.max_steps=6", f"runs={ledger}")
-    result = printed(capsys, *words)
+    result = printed(capsys, *words, "--json")
     assert result["already"]
     assert (result["run"], result["loss"]) == (run.id, run.loss)
     assert (run.state, run.path) == ("finished", ledger / "store" / run.id)
@@ -78,7 +64,7 @@ def test_a_model_writes_what_the_command_prints(run, ledger, capsys):
     assert model.tokenizer is None
     written = model.generate("5 9 2", steps=4)
     assert len(written.split()) == 4
-    answers = printed(capsys, "generate", run.id, "--prompt", "5 9 2", "--steps", 4, f"runs={ledger}")
+    answers = printed(capsys, "generate", run.id, "--prompt", "5 9 2", "--steps", 4, f"runs={ledger}", "--json")
     assert answers[0]["written"][0]["text"] == written
     assert run.model().generate("5 9 2", steps=4) == written
     with pytest.raises(scaling.ScalingError, match="no tokenizer"):
@@ -120,26 +106,13 @@ def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
 def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):
     cost = scaling.inspect("gpt2", "size=gpt2/small")
     assert cost.parameters == 124_439_808
-    assert printed(capsys, "inspect", "gpt2", "size=gpt2/small")["parameters"] == cost.parameters
+    document = printed(capsys, "inspect", "gpt2", "size=gpt2/small", "--json")
+    assert (document["schema"], document["parameters"]) == (1, cost.parameters)
     assert isinstance(cost.costs["gpt2"], scaling.Cost)
     assert '<th scope="row">parameters</th><td>124,439,808</td>' in cost._repr_html_()
     assert ">  cross</th>" not in cost._repr_html_()
     lengths = scaling.inspect("gpt2", "llama", size="tiny", lengths=(64, 128)).document
     assert [(row["model"], row["length"]) for row in lengths] == [(m, n) for m in ("gpt2", "llama") for n in (64, 128)]
-
-
-def test_a_table_has_its_rows_its_runs_and_its_baseline():
-    names = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
-    table: Any = scaling.table("narang2021_cpu", source=ROOT / "docs/results/narang2021/points.csv", rows=names)
-    assert list(table.data["row"]) == [row["row"] for row in table.to_json()["rows"]]
-    assert r"\toprule" in table.format("latex")
-    assert "<table>" in table._repr_html_()
-    finished = table.runs[table.runs["status"] == "finished"].groupby("row")["loss"]
-    rows = table.data.set_index("row")
-    assert finished.mean()[list(rows.index)].to_dict() == pytest.approx(rows["final_value"].to_dict())
-    assert pandas.isna(rows.loc[table.baseline, "verdict"])
-    assert rows.drop(table.baseline)["verdict"].notna().all()
-    assert scaling.table("narang2021_cpu", rows=["Vanilla Transformer"], counts=True).runs.empty
 
 
 def test_a_result_shows_its_texts_and_tables_or_its_keys():

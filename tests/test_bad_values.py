@@ -4,8 +4,6 @@ Values of every kind are put under every key of a run's config (each key of each
 sweep and of a table, and the command that reads the file is run, but for the training. Cases are drawn by a fixed seed.
 """
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import itertools
@@ -231,7 +229,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("number", [60, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [40, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("draw", [of_runs, of_studies, of_sweeps, of_tables])
 def test_any_value_under_any_key_is_an_answer_or_one_line(draw, number, untrained, capsys):
     cases = list(draw())

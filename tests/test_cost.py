@@ -1,7 +1,5 @@
 """Parameters against published counts; FLOPs against torch's counter on real tensors and Kaplan's arithmetic."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -36,7 +34,8 @@ def golden(name: str) -> dict[str, Any]:
 
 # Read token by token, of many sizes, or the kin of others: parity and the FLOPs of small models below hold them too.
 LONG = ("gnmt", "lstm_experts", "lstm_attention", "elmo", "chinchilla")
-KIN = ("albert", "bigbird", "bloom", "distilbert", "electra", "gemma", "marian", "mistral", "opt", "qwen2", "t5_v1_1")
+KIN = ("albert", "bart", "bigbird", "bloom", "distilbert", "electra", "gemma", "llama", "marian", "mistral", "opt")
+KIN += ("qwen2", "t5_v1_1")
 EACH = [pytest.param(name, marks=pytest.mark.slow if name in LONG + KIN else ()) for name in OF_RECORD]
 
 

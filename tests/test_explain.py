@@ -1,13 +1,16 @@
-"""`scaling explain`: every slot, every kind, every key, and a piece of one's own."""
+"""`scaling explain`: every slot, every kind, every key; and a class of one's own that joins a slot."""
 
-import json
+from pathlib import Path
+
+import pytest
 
 import scaling
-from scaling.cli import VERBS, main
+from scaling.cli import VERBS
 from scaling.config import schema
 from scaling.config.compose import FIXED
 from scaling.config.files import names
 from scaling.laws import LAWS
+from tests.command_line import printed, refused
 
 
 def test_every_kind_is_explained_with_its_formula_and_keys():
@@ -29,8 +32,8 @@ def test_every_kind_is_explained_with_its_formula_and_keys():
 def test_a_piece_of_ones_own_is_explained_beside_ours_and_is_safe_to_show(tmp_path, capsys):
     mine = 'class Halved:\n    """FFN(x) = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n'
     (tmp_path / "mine.py").write_text(f"{mine}\n    def __init__(self, shape, *, times: int = 1): ...\n")
-    assert main(["explain", "channel", "--extend", str(tmp_path / "mine.py"), "--json"]) == 0
-    kinds = {kind["kind"]: kind for kind in json.loads(capsys.readouterr().out)["kinds"]}
+    document = printed(capsys, "explain", "channel", "--extend", tmp_path / "mine.py", "--json")
+    kinds = {kind["kind"]: kind for kind in document["kinds"]}
     assert "Gated" in kinds
     assert kinds["Halved"]["citation"] == "A paper, 2026"
     assert kinds["Halved"]["keys"]["times"]["default"] == 1
@@ -53,13 +56,11 @@ EXPLAINED = {
 
 def test_a_name_that_a_config_writes_is_explained_and_an_unknown_one_is_one_line(capsys):
     for name, words in EXPLAINED.items():
-        assert main(["explain", name]) == 0
-        text = capsys.readouterr().out
+        text = printed(capsys, "explain", name)
         assert [word for word in words if word not in text] == [], name
         assert text == f"{scaling.explain(name)}\n"
     for name, fix in (("block.chanel", "there is no slot 'chanel'; did you mean 'channel'?"), ("Rotray", "'Rotary'?")):
-        assert main(["explain", name]) == 2
-        assert capsys.readouterr().err.endswith(f"{fix}\n")
+        assert refused(capsys, "explain", name).endswith(fix)
 
 
 def test_every_key_law_command_and_shipped_name_is_explained():
@@ -74,5 +75,47 @@ def test_every_key_law_command_and_shipped_name_is_explained():
 
 
 def test_a_key_is_explained_where_a_kind_has_its_name_too(capsys):
-    assert main(["explain", "train.tokens", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["keys"].keys() == {"train.tokens"}
+    assert printed(capsys, "explain", "train.tokens", "--json")["keys"].keys() == {"train.tokens"}
+
+
+# `--extend FILE.py`: a class of one's own joins any slot. In use: tests/examples, and tests/studies in workers.
+
+LAW = (Path(__file__).parents[1] / "examples" / "own_law" / "law.py").read_text()
+KIND = 'class Mine{0}:\n    """Mine. (Doe 2026)"""\n\n    slot = "{1}"\n\n\n'
+
+
+def written(folder: Path, text: str) -> str:
+    (folder / "mine.py").write_text(text)
+    return str(folder / "mine.py")
+
+
+def test_a_class_joins_any_slot_and_is_explained(tmp_path, capsys):
+    path = written(tmp_path, "".join(KIND.format(number, slot) for number, slot in enumerate(schema.SLOTS)))
+    for number, slot in enumerate(schema.SLOTS):
+        (kind,) = printed(capsys, "explain", f"Mine{number}", "--extend", path, "--json")["kinds"]
+        assert slot in kind["slots"]
+
+
+BAD = {
+    'class Sinking:\n    slot = "law"\n': "Sinking is no law",
+    LAW.replace("    formula=", "    objective="): "argument: 'formula'",
+    LAW.replace("delayed", "chinchilla"): "there is a law chinchilla already",
+    'class A:\n    slot = "channle"\n': "A.slot='channle': there is no such slot; did you mean 'channel'",
+    'class GeLU:\n    slot = "activation"\n': "activation has a kind GeLU already",
+    "class A: ...\n": "no class in it names a slot; set slot = ",
+    "class A\n": "mine.py:1: it does not import: SyntaxError",
+}
+
+
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_what_cannot_join_is_one_line(text, tmp_path, capsys):
+    assert BAD[text] in refused(capsys, "explain", "law-of-mine", "--extend", written(tmp_path, text))
+
+
+def test_two_files_do_not_hide_the_classes_of_each_other(tmp_path, capsys):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(KIND.format("", "channel"))
+    words = ["explain", "Mine", "--extend", tmp_path / "a.py", "--extend"]
+    printed(capsys, *words, tmp_path / "a.py")
+    what = f"b.py: channel has a kind Mine already, of {tmp_path / 'a.py'}; give yours"
+    assert what in refused(capsys, *words, tmp_path / "b.py")

@@ -1,7 +1,5 @@
 """`make gpu` without a device: it ends in one line, and its dry run goes through every section but the tests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

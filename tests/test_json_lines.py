@@ -1,7 +1,5 @@
 """JSON lines: what is no record a line is one line with its place, for whoever reads the file."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -9,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from scaling.base import json_lines
-from scaling.base.errors import BAD_INPUT, ScalingError
-from scaling.cli import main
+from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data import rows as row_files
+from tests.command_line import refused
 
 GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {
@@ -40,10 +38,8 @@ def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch
     monkeypatch.chdir(tmp_path)
     content, stated = BAD[kind]
     Path("a.jsonl").write_bytes(content)
-    assert main(VERBS[verb].split()) == BAD_INPUT
-    output = capsys.readouterr().err
+    output = refused(capsys, *VERBS[verb].split())
     assert f"a.jsonl{stated}" in output
-    assert output.count("\n") == 1
     assert "; " in output  # a fix
 
 
@@ -52,14 +48,12 @@ def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tm
     monkeypatch.chdir(tmp_path)
     file = Path("a.jsonl")
     file.write_text({"text": "", "task": "\n\n", "points": "{}\n{}\n"}[verb])
-    assert main(VERBS[verb].split()) == BAD_INPUT
-    assert capsys.readouterr().err.count("\n") == 1
+    refused(capsys, *VERBS[verb].split())
     file.unlink()
     os.mkfifo(file)
-    assert main(VERBS[verb].split()) == BAD_INPUT
-    output = capsys.readouterr().err
+    output = refused(capsys, *VERBS[verb].split())
     assert "is no regular file; write its content to a file" in output
-    assert ("a.jsonl" in output, output.count("\n")) == (True, 1)
+    assert "a.jsonl" in output
 
 
 def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):

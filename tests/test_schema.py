@@ -1,7 +1,5 @@
 """A line is read by the signature of its kind, numbers have the range that is declared, and a size makes a shape."""
 
-from __future__ import annotations
-
 import math
 import typing
 
@@ -12,10 +10,10 @@ from jaxtyping import TypeCheckError
 from scaling.base import numbers
 from scaling.base.errors import ScalingError
 from scaling.base.numbers import Range
-from scaling.cli import main
 from scaling.config import schema
 from scaling.config.shape import Shape
 from scaling.model.blocks import RMSNorm
+from tests.command_line import refused
 
 MISSPELT = {
     "model.kind=Decodre": "did you mean 'Decoder'?",
@@ -27,8 +25,7 @@ MISSPELT = {
 
 def test_a_mistake_in_a_line_names_its_key_and_the_fix(capsys):
     for word, said in MISSPELT.items():
-        assert main(["inspect", "decoder", "size=tiny", word]) == 2
-        line = capsys.readouterr().err
+        line = refused(capsys, "inspect", "decoder", "size=tiny", word)
         assert line.startswith("scaling: command line: ")
         assert said in line
 
@@ -64,10 +61,10 @@ CHECKS = {
 
 
 def test_a_value_is_of_its_type_and_inside_its_range_or_refused_in_one_line():
-    for annotation, (accepted, refused) in CHECKS.items():
+    for annotation, (accepted, excluded) in CHECKS.items():
         for value, checked in accepted.items():
             assert repr(schema.check("key", value, annotation)) == repr(checked)
-        for value in refused:
+        for value in excluded:
             with pytest.raises(ScalingError, match=r"^key=.*: expected [^\n]*$"):
                 schema.check("key", value, annotation)
 

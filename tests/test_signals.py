@@ -3,8 +3,6 @@
 Moments of a run, from which it goes on to the bit: tests/training/test_resume.py.
 """
 
-from __future__ import annotations
-
 import multiprocessing.forkserver
 import os
 import signal
@@ -121,7 +119,7 @@ def command(verb: str, folder: Path) -> list[str]:
 
 
 # Seconds after the command has taken its signals: imports, planning, the start of workers and ranks, training.
-DELAYS = (1.0, 3.5, 7.0, 12.0)
+DELAYS = (1.0, 3.5, 9.0)
 FEW = {("train", 1.0), ("study", 3.5)}  # of ranks: tests/training/test_ranks.py
 MOMENTS = [
     pytest.param(verb, delay, [*CODES][(i + j) % 3], marks=[] if (verb, delay) in FEW else slow)

@@ -1,16 +1,12 @@
 """`scaling data`: what it lists, prepares and shows, and that every mistake is one line with exit code 2."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import scaling
-from scaling.cli import main
 from scaling.config.files import shipped
+from tests.command_line import printed, refused
 
 TEXT = "\n\n".join(f"paragraph {n}: loss falls as {n * 7} grows, and {n * 13} more words" for n in range(300))
 
@@ -25,25 +21,10 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["files", f"data.corpus.files={tmp_path}/text.txt", tokenizer, "data.validation=0.1", "size.length=32"]
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["data", *arguments]) == 0
-    out = capsys.readouterr().out
-    return json.loads(out) if "--json" in arguments else out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["data", *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.startswith("scaling: ")
-    assert error.count("\n") == 1
-    return error
-
-
 def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path) -> None:
-    prepared = printed(capsys, "prepare", *words, "--json")
+    prepared = printed(capsys, "data", "prepare", *words, "--json")
     shown = scaling.data_show(*words, windows=2)
-    assert {"schema": 1, **shown.to_json()} == printed(capsys, "show", *words, "--json", "--windows", "2")
+    assert {"schema": 1, **shown.to_json()} == printed(capsys, "data", "show", *words, "--json", "--windows", "2")
     assert prepared["train"] == shown.train
     assert prepared["folder"].startswith(str(tmp_path / "data"))
     assert shown.train["bytes"] + shown.validation["bytes"] == len(TEXT) - 2 * 299
@@ -53,23 +34,23 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     assert shown.train["vocabulary"] == 300
     for window in shown.windows:
         assert all(run["text"] in TEXT for run in window["reads"] if run["kind"] == "text")
-    human = printed(capsys, "show", *words, "--windows", "1", "--verify")
+    human = printed(capsys, "data", "show", *words, "--windows", "1", "--verify")
     assert f"in {prepared['folder']}" in human
     assert "\x1b" not in human, "colours are for a terminal"
     own = {"base": "decoder", "data": "files", **dict(word.split("=", 1) for word in words[1:])}
     (tmp_path / "own.yaml").write_text("\n".join(f"{key}: {value}" for key, value in own.items()))
-    assert printed(capsys, "prepare", "--model", str(tmp_path / "own.yaml"), "--json") == prepared
+    assert printed(capsys, "data", "prepare", "--model", str(tmp_path / "own.yaml"), "--json") == prepared
     for more, line in (("objective=SpanCorruption", "source"), ("objective=Masked", "reads")):
-        windows = printed(capsys, "show", *words, more, "--json")["windows"]
+        windows = printed(capsys, "data", "show", *words, more, "--json")["windows"]
         assert len(windows) == 3
         assert {"text", "special"} <= {run["kind"] for window in windows for run in window[line]}
     known = scaling.data_show("synthetic", windows=0)
     assert known.train["entropy_nats_per_token"] == pytest.approx(2.189317628, abs=1e-6)
     assert known.folder is None
-    assert "shorter than one window" in refused(capsys, "show", *words, "size.length=100000")
+    assert "shorter than one window" in refused(capsys, "data", "show", *words, "size.length=100000")
     shard = Path(prepared["folder"]) / "train" / "00000.text.tokens"
     shard.write_bytes(shard.read_bytes()[::-1])
-    assert "it was altered: its hash does not fit" in refused(capsys, "show", *words)
+    assert "it was altered: its hash does not fit" in refused(capsys, "data", "show", *words)
 
 
 MISTAKES = {
@@ -83,7 +64,7 @@ MISTAKES = {
 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     for arguments, message in MISTAKES.items():
-        assert message in refused(capsys, *arguments.split())
+        assert message in refused(capsys, "data", *arguments.split())
 
 
 def test_shipped_data_are_listed_with_what_is_prepared_of_them(
@@ -91,11 +72,12 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
 ) -> None:
     folder = shipped() / "data"
     names = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
-    listed = printed(capsys, "list", "--json")
+    listed = printed(capsys, "data", "list", "--json")
     assert {entry["name"] for entry in listed} == names
     assert all(entry["about"] and entry["prepared"] is None for entry in listed)
-    printed(capsys, "prepare", *words)
-    printed(capsys, "prepare", *words[:2], "data.corpus.text={text}!", "data.tokenizer=Byte", "data.validation=0.1")
+    printed(capsys, "data", "prepare", *words)
+    other = ["data.corpus.text={text}!", "data.tokenizer=Byte", "data.validation=0.1"]
+    printed(capsys, "data", "prepare", *words[:2], *other)
     listed = scaling.data_list().document
     made = {(entry["name"], *entry["overrides"]): entry["prepared"] for entry in listed if entry["prepared"]}
     files = f"data.corpus.files={tmp_path}/text.txt"
@@ -106,4 +88,4 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
     for name, *overrides in made:
         shown = scaling.data_show(name, *overrides, windows=0, size__length=8)
         assert shown.folder.endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
-        assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "list")
+        assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "data", "list")

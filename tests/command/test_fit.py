@@ -11,6 +11,7 @@ import pytest
 import scaling
 from scaling.cli import main
 from scaling.laws.fit import MOST_POINTS
+from tests.command_line import refused
 
 TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
 MAP = ["--map", "N=params", "D=tokens", "loss=final"]
@@ -45,16 +46,6 @@ def printed(capsys, *words):
 
 def fitted(capsys, *words):
     return json.loads(printed(capsys, *words, "--json"))
-
-
-def refusal(capsys, *words):
-    """The one line that a command is refused with."""
-    assert main(["fit", *map(str, words)]) == 2, words
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("scaling: ")
-    assert err.count("\n") == 1, err
-    return err
 
 
 def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_far_they_lie(table, capsys):
@@ -147,10 +138,10 @@ USED_BY_LAWS += ["objective squared", "delta 1e-2", "intervals t", "level 0.9", 
 def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_is_refused(table, capsys):
     for words, what in OPTIONS.items():
         names = [] if words.startswith("--map N") else MAP
-        assert what in refusal(capsys, table, *names, *words.split())
+        assert what in refused(capsys, "fit", table, *names, *words.split())
     for words in USED_BY_LAWS:
         option, *values = words.split()
-        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *values)
+        line = refused(capsys, "fit", table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *values)
         assert line.startswith(f"scaling: {option}=")
         assert "envelope cannot use it; leave it out" in line
     options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
@@ -181,15 +172,15 @@ def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
     for what, table in tables().items():
         path = write(tmp_path / "points.csv", table)
         begun = time.process_time()
-        assert what in refusal(capsys, path, *MAP)
+        assert what in refused(capsys, "fit", path, *MAP)
         assert time.process_time() - begun < 2
 
 
 def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
     (tmp_path / "points.csv").write_text("config.N,d,summary/loss\n1e6,1e8,3\n1e7,1e9,2\n")
-    assert "add --map N=config.N D=d loss=summary/loss" in refusal(capsys, tmp_path / "points.csv")
-    assert "there is no such file" in refusal(capsys, tmp_path / "nothing.csv")
-    assert "expected ENTITY/PROJECT" in refusal(capsys, "wandb:me/project/sweep/run")
+    assert "add --map N=config.N D=d loss=summary/loss" in refused(capsys, "fit", tmp_path / "points.csv")
+    assert "there is no such file" in refused(capsys, "fit", tmp_path / "nothing.csv")
+    assert "expected ENTITY/PROJECT" in refused(capsys, "fit", "wandb:me/project/sweep/run")
 
 
 @pytest.mark.filterwarnings("error")
@@ -218,10 +209,6 @@ def test_what_cannot_be_fitted_or_predicted_is_one_line(tmp_path, capsys):
         (["failed", "--law", "E+(N_c/N)^a"], "there is no finished run to fit"),
         (["whole", "--intervals", "none", "--target", "N=1e200", "D=1e200"], "is too large"),
     ):
-        assert main(["fit", files[words[0]], *words[1:]]) == 2, words
-        error = capsys.readouterr().err
-        assert what in error, words
-        assert error.count("\n") == 1, words
+        assert what in refused(capsys, "fit", files[words[0]], *words[1:]), words
     # A column with gaps leaves the laws that do not read it.
-    assert main(["fit", files["whole"], "--law", "auto", "--intervals", "none", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["law"] == "chinchilla"
+    assert fitted(capsys, files["whole"], "--law", "auto", "--intervals", "none")["law"] == "chinchilla"

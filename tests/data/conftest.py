@@ -5,10 +5,9 @@ from functools import partial
 
 import pytest
 
-from scaling.base.errors import BAD_INPUT
-from scaling.cli import main
 from scaling.config.schema import build
 from scaling.data import rows
+from tests import command_line
 
 SENTENCE = "the model of the data grows with size while compute is spent on it and its loss falls"
 
@@ -62,17 +61,9 @@ def hub_copy(home, sets):
 
 def prepared(capsys, *words):
     """What `scaling data prepare` prints of these words."""
-    code = main(["data", "prepare", *words, "--json"])
-    out, error = capsys.readouterr()
-    assert code == 0, error
-    return json.loads(out)
+    return command_line.printed(capsys, "data", "prepare", *words, "--json")
 
 
 def refused(capsys, *words):
     """The one line with which it refuses them."""
-    assert main(["data", "prepare", *words]) == BAD_INPUT
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.startswith("scaling: ")
-    assert error.count("\n") == 1
-    return error
+    return command_line.refused(capsys, "data", "prepare", *words)

@@ -21,6 +21,7 @@ from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.vectors import read, table
 from scaling.objectives import Causal
+from tests import command_line
 from tests.data.conftest import prepared, refused
 
 IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)
@@ -80,20 +81,20 @@ def test_documents_end_at_eos_and_masked_ones_part_and_the_vocabulary_may_be_tha
     np.save(arrays / "text.npy", np.array([*codec.encode(["things " * 99])[0]], np.uint16))
     words = ["tokens", "data.files=text.npy", "data.tokenizer={kind: File, path: tokenizer.json}", "data.validation=.2"]
     assert prepared(capsys, *words)["train"]["vocabulary"] == 260
-    assert main(["data", "show", *words, "--windows", "1", "size.length=32"]) == 0
-    assert "things" in capsys.readouterr().out
+    shown = command_line.printed(capsys, "data", "show", *words, "--windows", "1", "size.length=32")
+    assert "things" in shown
     file, status = arrays / "text.npy", (arrays / "text.npy").stat()
     file.write_bytes(file.read_bytes()[:-2] + b"\5\0")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    for option, code in ([], 0), (["--verify"], 2):
-        assert main(["data", "show", *words, "--windows", "0", "size.length=32", *option]) == code
-    assert "text.npy: it was altered: its hash does not fit; put" in capsys.readouterr().err
+    shown = ["data", "show", *words, "--windows", "0", "size.length=32"]
+    command_line.printed(capsys, *shown)
+    assert "text.npy: it was altered: its hash does not fit; put" in command_line.refused(capsys, *shown, "--verify")
 
 
 def test_mistakes_in_arrays(arrays, capsys):
     words = ["decoder", "size=tiny", "data=tokens", "data.files=a.npy", "data.vocabulary=500", "train.documents=mask"]
-    assert main(["train", *words, "size.vocabulary=null"]) == 2
-    assert "no token of these arrays ends a document; set data.eos" in capsys.readouterr().err
+    error = command_line.refused(capsys, "train", *words, "size.vocabulary=null")
+    assert "no token of these arrays ends a document; set data.eos" in error
     for words, message in {
         "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
@@ -156,9 +157,8 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_i
     vectors.write_text(f"2 16\nsoup {' '.join(map(str, soup))}\nrome {' '.join(map(str, -soup))}\n")
     (tmp_path / "texts.txt").write_text("\n\n".join(f"{number} we eat soup in rome" for number in range(200)))
     data = [f"data={tmp_path}/texts.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}", "data.validation=0.1"]
-    assert main(["data", "prepare", *data, f"runs={tmp_path}/runs"]) == 0
+    prepared(capsys, *data, f"runs={tmp_path}/runs")
     train = ["train", "decoder", *SIZE, *data, f"runs={tmp_path}/runs", "train.batch=4", f"start.vectors={vectors}"]
-    capsys.readouterr()
     assert main([*train, "train.parts=['decoder.stack.*', 'head.*']", "log.wandb=disabled"]) == 0
     assert "tokens have a vector in" in capsys.readouterr().err
     (path,) = (tmp_path / "runs" / "store").iterdir()
@@ -171,6 +171,4 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_i
         "start.vectors=nowhere.vec": "there is no such file",
         "start.folder=x": "names weights by folder and by vectors",
     }.items():
-        assert main([*train, change]) == 2
-        (error,) = capsys.readouterr().err.splitlines()
-        assert message in error
+        assert message in command_line.refused(capsys, *train, change)

@@ -6,13 +6,12 @@ document itself shows, as a block that begins with `# mine.py`, is written from 
 its reason.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import importlib
 import importlib.util
 import io
+import json
 import re
 import shlex
 import shutil
@@ -301,3 +300,24 @@ def test_the_commands_of_a_document_run(document: Path, scene: Scene) -> None:
             assert answers[command] in scene.capfd.readouterr().err.splitlines()
         else:
             scene(*scene.small(line))
+
+
+# Notebooks: each asks one question in thin cells; `make notebooks` runs them from top to bottom.
+
+FOLDERS = (ROOT / "notebooks", ROOT / "examples" / "published")
+NOTEBOOKS = [path for folder in FOLDERS for path in sorted(folder.glob("*.ipynb"))]
+LONGEST = 16
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_asks_one_question_in_thin_cells_of_a_clean_run(path):
+    text = path.read_text(encoding="utf-8")
+    first, *cells = json.loads(text)["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert "".join(first["source"]).splitlines()[0].endswith("?")
+    assert max(len("".join(cell["source"]).splitlines()) for cell in code) <= LONGEST
+    assert not re.search(r"\b(from|import) scaling\.", text), "the public names suffice"
+    assert "Traceback" not in text
+    assert str(ROOT) not in text
+    assert [output["text"] for cell in code for output in cell["outputs"] if output.get("name") == "stderr"] == []
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))

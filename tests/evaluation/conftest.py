@@ -1,6 +1,7 @@
 """Runs of each family that know a small synthetic language, written as text; and models of random weights."""
 
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,10 @@ from scaling.interop import run, weights
 from scaling.interop.huggingface import Saved
 from scaling.training.experiment import assemble
 from scaling.training.run import train
+from tests import command_line
 from tests.data.conftest import jsonl
 
+refused = partial(command_line.refused, but="warning")
 WORDS = ["ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te"]
 FOLLOWS = {word: [WORDS[(index * 5 + 1) % 12], WORDS[(index * 7 + 2) % 12]] for index, word in enumerate(WORDS)}
 """The two words, equally likely, that may follow each."""
@@ -36,14 +39,6 @@ def untrained(folder, name, ids, tokenizer, **size):
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.3)
     run.write(folder, Saved(sections, weights.of(model), ids, tokenizer=tokenizer), "random")
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line with which a command refuses these words, warnings aside."""
-    capsys.readouterr()
-    assert main([*words]) == 2, words
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
-    return error
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import torch
 import scaling
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.codec import Codec
@@ -23,6 +22,7 @@ from scaling.evaluation.generate import prompt
 from scaling.evaluation.likelihood import MaskedScorer, Request, masked
 from scaling.evaluation.options import Choosing, Prompting, Question, Scored
 from scaling.metrics import bootstrap
+from tests.command_line import printed
 from tests.data.conftest import jsonl
 from tests.evaluation.conftest import FOLLOWS, WORDS, refused, sentence, untrained
 
@@ -87,12 +87,9 @@ def test_the_command_prints_the_prompt_and_writes_each_example(language, tmp_pat
     labels, to = sorted({row["label"] for row in rows}), tmp_path / "each.jsonl"
     own = task(tmp_path, dict.fromkeys(("train", "validation"), rows), answer="class", labels=labels)
     words = ["evaluate-options", language.ids["decoder"], own, "--shots", "2", "--frame", "none", "--split", "train"]
-    capsys.readouterr()
-    assert main([*words, f"runs={language.runs}", "--to", str(to)]) == 0
-    printed = capsys.readouterr().out
-    assert main([*words, f"runs={language.runs}", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert printed.startswith(document["prompt"])
+    output = printed(capsys, *words, f"runs={language.runs}", "--to", to)
+    document = printed(capsys, *words, f"runs={language.runs}", "--json")
+    assert output.startswith(document["prompt"])
     shots = document["prompt"].strip().split("\n\n")
     assert [line.split()[1] for line in shots] == [FOLLOWS[line.split()[0]][0] for line in shots]
     assert document["chance"] == pytest.approx(1 / len(labels))
@@ -185,11 +182,9 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(language, tmp_
     error = refused(capsys, "evaluate-corpus", run, long, *words)
     assert "not been prepared with the run's tokenizer" in error
     tokenizer = error.partition("data.tokenizer='")[2].partition("'")[0]
-    assert main(["data", "prepare", long, f"data.tokenizer={tokenizer}", *words]) == 0
-    capsys.readouterr()
+    printed(capsys, "data", "prepare", long, f"data.tokenizer={tokenizer}", *words)
     scored = ["evaluate-corpus", run, long, *words, "--stride", "20", "--split", "train", "--json"]
-    assert main([*scored, "--to", str(to)]) == 0
-    document, rows = json.loads(capsys.readouterr().out), list(csv.DictReader(to.open()))
+    document, rows = printed(capsys, *scored, "--to", to), list(csv.DictReader(to.open()))
     assert document["nats"] == pytest.approx(sum(float(row["nats"]) for row in rows))
     assert max(int(row["tokens"]) for row in rows) > 64
     own = scaling.evaluate_corpus(run, long, *words[:1], stride=64, split="train", runs=language.runs)
@@ -237,9 +232,7 @@ def test_a_corpus_has_a_pseudo_perplexity_and_masks_are_filled(language, capsys)
     assert filled[0][0].text.strip() in WORDS
     assert len(chances) == 3
     assert chances == sorted(chances, reverse=True)
-    capsys.readouterr()
-    assert main(["generate", run, "--prompt", f"{word} [MASK]", runs]) == 0
-    assert "mask 1: " in capsys.readouterr().out
+    assert "mask 1: " in printed(capsys, "generate", run, "--prompt", f"{word} [MASK]", runs)
     codec, ids = Codec(Byte().fit(iter(()))), {"sentinel_0": 260, "sentinel_1": 261}
     a, b = codec.encode(["the", " law"])
     assert masked(codec, ids, "the [MASK] law [MASK]") == [*a, 260, *b, 261]

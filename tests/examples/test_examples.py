@@ -1,7 +1,5 @@
 """Each folder of examples/ runs as its README says: every command is given in a copy of the folder, in order."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
@@ -159,12 +157,3 @@ def test_every_published_figure_holds_and_the_document_has_it(module, capsys):
     assert printed == (ROOT / "docs" / "published_fits.md").read_text(encoding="utf-8")
     assert printed.count("| holds") == 4 + 7 + 2 * 15
     assert "does not hold" not in printed
-
-
-def test_fits_that_take_no_time_are_those_published(module):
-    gadre2024, porian2024 = module("gadre2024"), module("porian2024")
-    estimates = gadre2024.law(gadre2024.points()).estimates
-    assert (-2 * estimates["eta"], estimates["E"]) == pytest.approx((gadre2024.EXPONENT, gadre2024.FLOOR), abs=1e-5)
-    for setting in porian2024.settings():
-        exponent = porian2024.law_of_minima(setting).exponent
-        assert exponent.estimate == pytest.approx(porian2024.published(setting)["exponent"], abs=1e-6)

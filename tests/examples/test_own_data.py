@@ -1,7 +1,5 @@
 """The examples of data of one's own: places in syntax trees of Python, message catalogues, functions' docstrings."""
 
-from __future__ import annotations
-
 import json
 import struct
 import sys

@@ -1,7 +1,5 @@
 """Jobs that are all to be done, and studies on SLURM, whose commands are played by a script, and on Ray."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

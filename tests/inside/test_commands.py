@@ -10,23 +10,21 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.cli import main
 from scaling.data.synthetic.language import Synthetic
 from scaling.inside.probe import Labelled, Reading, control_task, of_language, some
+from tests.command_line import printed, refused
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def test_the_document_has_each_layer_and_each_head(folders, capsys):
-    assert main(["look", str(folders / "gpt2"), "a law"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = printed(capsys, "look", folders / "gpt2", "a law").splitlines()
     assert lines[0].split() == ["layer", "head", "entropy", "distance", "previous", "positional", "offset", "induction"]
     assert [line.split()[:2] for line in lines[1:7]] == [[str(n), str(h)] for n in range(3) for h in range(2)]
     seen = scaling.look(folders / "bert", "a [MASK] law")
     assert seen.tokens == {"encoder": ["[CLS]", "a", "[MASK]", *" law", "[SEP]"]}
     assert [each.weights.shape for each in seen.maps] == [(2, 8, 8)] * 3
-    assert main(["look", str(folders / "t5"), "a law", "--target", "ein", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = printed(capsys, "look", folders / "t5", "a law", "--target", "ein", "--json")
     assert len(scaling.look(folders / "t5", "a law").tokens["decoder"]) <= 48  # what it writes fits the window
     assert document["tokens"] == {"encoder": [*"a law", "[EOS]"], "decoder": ["[PAD]", *"ein"]}
     parts = [f"{part}.{n}" for n in range(3) for part in ("decoder", "cross")]
@@ -54,9 +52,7 @@ def test_what_cannot_be_done_is_one_line(folders, capsys, monkeypatch):
         "landscape gpt2": "its training data are unknown",
         "probe gpt2 cola": "the answers are class, and a probe predicts tags",
     }.items():
-        assert main(words.split()) == 2
-        (error,) = capsys.readouterr().err.splitlines()
-        assert message in error
+        assert message in refused(capsys, *words.split())
 
 
 @pytest.mark.slow
@@ -74,8 +70,7 @@ def test_the_page_draws_itself_in_a_browser(folders, tmp_path):
 def test_runs_are_drawn_on_one_scale(learned, tmp_path, capsys):
     folder, name = learned
     words = ["landscape", name, name, f"runs={folder}", "--side", "5", "--windows", "8", "--json"]
-    assert main([*words, "--to", str(tmp_path / "both.png")]) == 0
-    (each,) = json.loads(capsys.readouterr().out)["runs"]
+    (each,) = printed(capsys, *words, "--to", tmp_path / "both.png")["runs"]
     loss = np.array(each["losses"])
     assert (tmp_path / "both.png").stat().st_size > 2000
     assert loss.shape == (5, 5)
@@ -131,8 +126,7 @@ def test_the_embedding_gives_what_the_symbol_gives_and_the_last_layer_the_state(
     assert first.selectivity == pytest.approx(first.accuracy - 1)
     assert frame.accuracy.between(frame.accuracy_low, frame.accuracy_high).all()
     for words, what in ((["ranks", "--step=7"], "no whole checkpoint of step 7"), (["conll2003"], "no tokenizer")):
-        assert main(["probe", run, *words, f"runs={folder}"]) == 2
-        assert what in capsys.readouterr().err
+        assert what in refused(capsys, "probe", run, *words, f"runs={folder}")
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
@@ -144,12 +138,9 @@ def test_each_family_is_probed_for_the_tags_of_words(family, folders, capsys):
     data |= {"metric": "TagAccuracy", "layout": "conll", "columns": ["tokens", "tags"], "tokenizer": "Byte"}
     (folders / "tags.yaml").write_text(json.dumps({"data": {**data, "files": files}}))
     asked = ["probe", str(folders / family), str(folders / "tags.yaml"), f"runs={folders / 'runs'}"]
-    assert main([*asked, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = printed(capsys, *asked, "--json")
     assert document["classes"] == ["DET", "X"]
     assert (document["train"], document["test"]) == (60, 20)
     assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2, 3]
-    assert main(asked) == 0
-    assert "selectivity" in capsys.readouterr().out
-    assert main([*asked, "--step=7"]) == 2
-    assert "a folder has one set of weights" in capsys.readouterr().err
+    assert "selectivity" in printed(capsys, *asked)
+    assert "a folder has one set of weights" in refused(capsys, *asked, "--step=7")

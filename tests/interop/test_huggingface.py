@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.schema import build, overlay
@@ -19,6 +18,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop.formats import ClassifyingGPT2, Llama
 from scaling.interop.huggingface import Saved
 from scaling.interop.template import Name
+from tests.command_line import refused
 from tests.interop import parity
 
 transformers = pytest.importorskip("transformers")
@@ -188,9 +188,7 @@ DAMAGED: list[tuple[str, Any, str]] = [
 def test_a_damaged_folder_is_refused_in_one_line(name, damage, message, tmp_path, capsys):
     theirs(name).save_pretrained(tmp_path / "theirs")
     damage(tmp_path / "theirs")
-    capsys.readouterr()
-    assert main(["import", str(tmp_path / "theirs"), "--to", str(tmp_path / "out")]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
+    error = refused(capsys, "import", tmp_path / "theirs", "--to", tmp_path / "out")
     assert message in error
     assert error.startswith(f"scaling: {tmp_path / 'theirs'}")
     assert not (tmp_path / "out").exists()

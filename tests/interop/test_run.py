@@ -1,11 +1,9 @@
 """Our own folders, runs of the ledger, and the commands that read and write them."""
 
-import json
 import os
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,6 +22,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger
+from tests.command_line import printed, refused
 from tests.disk import fill
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
@@ -42,19 +41,6 @@ def tokenizer(tmp_path):
     return path
 
 
-def printed(capsys, *words) -> Any:
-    capsys.readouterr()
-    assert main(list(words)) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def refused(capsys, *words):
-    capsys.readouterr()
-    assert main(list(words)) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    return error
-
-
 def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path):
     was, ledger = saved(), Ledger.create(tmp_path / "runs")
     data = {"kind": "Synthetic", "fingerprint": "none-train"}
@@ -65,7 +51,7 @@ def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path):
                 save_file({key: tensor + step for key, tensor in was.tensors.items()}, folder / "weights.safetensors")
         attempt.end("stopped", "enough")
     ledger.save_plan("mine", {"runs": [{"run": name, "name": "seed=0"}]})
-    names: list[Any] = [name[:6], "mine:seed=0", tmp_path / "runs" / "store" / name]
+    names = [name[:6], "mine:seed=0", tmp_path / "runs" / "store" / name]
     for found in (runs.read(each, tmp_path / "runs") for each in names):
         assert found.tokenizer is None
         assert found.ids == {"bos": 64, "start": 64}  # the source's own
@@ -153,8 +139,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
     (answer,) = printed(capsys, *own, "kind=Beam", "--json")
     (row,) = generate(was.model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
-    assert main(own) == 0
-    assert capsys.readouterr().out.startswith("5 9 ")
+    assert printed(capsys, *own).startswith("5 9 ")
 
 
 def test_an_import_goes_on_after_a_full_disk(tmp_path, small_disk):

@@ -1,7 +1,5 @@
 """How the kernels are had: compiled once, by several at once, or not, and then torch stands in."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor

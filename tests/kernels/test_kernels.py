@@ -2,8 +2,6 @@
 and what the kernels promise beyond their formulas.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

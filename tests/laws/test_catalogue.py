@@ -65,7 +65,11 @@ def truth(form):
 
 
 # Broken laws in N and D differ from those in C by the name of the column alone.
-ONCE_A_CLASS = [form for form in LAWS if not form.name.startswith("broken") or form.inputs == ("C",)]
+ONCE_A_CLASS = [
+    pytest.param(form, marks=pytest.mark.slow if form.name in ("broken_c_2", "broken_c_3") else ())
+    for form in LAWS
+    if not form.name.startswith("broken") or form.inputs == ("C",)
+]
 
 
 @pytest.mark.parametrize("form", ONCE_A_CLASS, ids=lambda form: form.name)
@@ -87,16 +91,6 @@ def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form
         np.testing.assert_allclose(exact[:, index], numeric, rtol=1e-5, atol=1e-9 * above.max() / abs(value))
     batch = theta * np.linspace(0.9, 1.1, 6).reshape(2, 3, 1)
     np.testing.assert_array_equal(form.predict(batch, table)[1, 2], form.predict(batch[1, 2], table))
-
-
-def test_a_law_states_its_name_formula_citation_and_parameters():
-    for form in LAWS:
-        assert named(form.name) is form
-        assert " = " in form.formula
-        assert "arXiv" in form.citation
-        assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
-    with pytest.raises(ScalingError, match="there is no law"):
-        named("mixture_exponential_1")
 
 
 def test_special_cases():

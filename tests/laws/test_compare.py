@@ -1,8 +1,6 @@
 """Laws compared on the same points, variants under one law, what one set of runs is worth against another, and the
 best mixture of domains."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -14,8 +12,8 @@ from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.laws import Points, compare, exponents, fit, fit_joint, prediction
 from scaling.laws.compare import advantage, akaike_weights, mean_interval
+from tests.command_line import printed, refused
 from tests.laws.conftest import LAW, THETA, study
-from tests.studies.test_plan import refused
 
 NOISE = 0.003
 
@@ -92,10 +90,9 @@ def test_rows_of_a_table_of_any_name_and_the_exit_code(tmp_path, capsys):
     both = {name: np.concatenate([a[name], b[name]]) for name in a} | {"row": np.repeat(names, 15)}
     path = table(tmp_path / "rows.csv", both)
     words = ["compare", f"{path}:row='{names[0]}'", f"{path}:{names[1]}"]
-    assert main([*words, "--at-least", "1.01"]) == 0
-    printed = capsys.readouterr().out
+    output = printed(capsys, *words, "--at-least", "1.01")
     for text in ("is better", "probability that <b>'top': 1</b> is better: >0.999 at C", "k of at least 1.01 is shown"):
-        assert text in printed
+        assert text in output
     assert main([*words, "--at-least", "1.4", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["passes"], document["verdict"]) == (False, "better")

@@ -36,7 +36,7 @@ def test_the_order_of_the_rows_changes_no_digit(group, objective):
         assert first == second
 
 
-def test_units_change_nothing_but_units_and_weights_count_as_repeated_points(fitted):
+def test_units_change_nothing_weights_are_repeated_points_and_many_points_leave_no_doubt(fitted):
     table, repeats, ours = study(), 1 + np.arange(40) % 3, fitted.estimates
     theirs = fit("chinchilla", table | {"N": table["N"] / 1e6, "D": table["D"] / 1e9}).estimates
     assert {name: theirs[name] for name in ("E", "alpha", "beta")} == pytest.approx(
@@ -46,6 +46,10 @@ def test_units_change_nothing_but_units_and_weights_count_as_repeated_points(fit
     weighted = fit("chinchilla", table, weights=7.0 * repeats)
     repeated = fit("chinchilla", {name: np.repeat(column, repeats) for name, column in table.items()})
     np.testing.assert_allclose(weighted.theta, repeated.theta, rtol=1e-6)
+    exact = fit("chinchilla", study(30, noise=0.0))
+    assert (fitted.not_identified, exact.not_identified, exact.unreliable) == ((), (), ())
+    alpha = intervals(exact)["alpha"]
+    assert alpha.low == alpha.high == pytest.approx(0.3478)
 
 
 def test_groups_are_fitted_by_generalised_least_squares():
@@ -67,13 +71,6 @@ def test_groups_are_fitted_by_generalised_least_squares():
     assert low < 0.7 < high < low + 0.35
     # Groups stay together in hold-outs and bootstraps.
     assert len(set(grouped.without(table["trunk"] == 5, 64).groups.tolist())) == 5
-
-
-def test_enough_points_leave_no_doubt_and_without_noise_no_interval(fitted):
-    exact = fit("chinchilla", study(30, noise=0.0))
-    assert (fitted.not_identified, exact.not_identified, exact.unreliable) == ((), (), ())
-    alpha = intervals(exact)["alpha"]
-    assert alpha.low == alpha.high == pytest.approx(0.3478)
 
 
 def test_wavy_errors_and_misses_beyond_the_scatter_of_seeds_are_named():

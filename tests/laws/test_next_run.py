@@ -1,7 +1,5 @@
 """What to train next: designs, intervals under repeated looks, 10 and 100 times the compute, and rungs to be tuned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

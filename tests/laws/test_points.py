@@ -74,13 +74,23 @@ def test_kinds_of_points_are_never_pooled_in_silence_and_seeds_are_no_duplicates
     assert len(load_points({"N": [1, 1], "D": [2, 2], "loss": [3.0, 3.1], "seed": [0, 1]})) == 2
 
 
-def test_perplexity_and_bits_are_converted_where_a_person_says_so():
+def test_perplexity_and_bits_are_converted_once_where_a_person_or_a_formula_says_so():
     loss = np.array(RUNS["loss"])
-    for column, unit, values in (("val_ppl", "perplexity", np.exp(loss)), ("bpb", "bits_per_byte", loss / np.log(2))):
-        table, rename = {"N": RUNS["N"], column: values.tolist()}, {"loss": column}
+    for column, unit, values, formula in (
+        ("ppl", "perplexity", np.exp(loss), "log(ppl)"),
+        ("bpb", "bits_per_byte", loss / np.log(2), "bpb*0.6931471805599453"),
+    ):
+        table = {"N": RUNS["N"], column: values.tolist()}
         with pytest.raises(ScalingError, match=f"write --define loss={unit} to convert it"):
-            load_points(table, rename=rename)
-        assert load_points(table, rename=rename, define={"loss": unit}).numbers("loss") == pytest.approx(loss)
+            load_points(table, rename={"loss": column})
+        points = load_points(table, rename={"loss": column}, define={"loss": unit})
+        computed = load_points({**table, "loss": values}, rename={"loss": formula})
+        for table in (points, computed):
+            assert table.numbers("loss") == pytest.approx(loss)
+    with pytest.raises(ScalingError, match="is perplexity by its name"):
+        load_points({**RUNS, "val-ppl": np.exp(loss)}, rename={"loss": "`val-ppl`"})
+    with pytest.raises(ScalingError, match=r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100"):
+        load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
 
 
 def test_the_table_s_own_column_holds_runs_out():
@@ -124,20 +134,6 @@ def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_pat
         assert what in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.fix, "every refusal says how to fix it"
-
-
-def test_a_loss_that_a_formula_gives_is_in_nats_and_fractions_are_no_percent():
-    known = np.array(RUNS["loss"])
-    for column, values, formula in (
-        ("ppl", np.exp(known), "log(ppl)"),
-        ("bpb", known / np.log(2), "bpb*0.6931471805599453"),
-    ):
-        points = load_points({**RUNS, "loss": values, column: values}, rename={"loss": formula})
-        assert points.numbers("loss") == pytest.approx(known)
-    with pytest.raises(ScalingError, match="is perplexity by its name"):
-        load_points({**RUNS, "val-ppl": np.exp(known)}, rename={"loss": "`val-ppl`"})
-    with pytest.raises(ScalingError, match=r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100"):
-        load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
 
 
 def test_words_under_the_name_of_a_column_of_numbers_are_refused_where_a_law_reads_them(tmp_path):

@@ -1,7 +1,5 @@
 """What a law predicts for runs, in one step and in two; runs left out, the choice of a law, and what a fit prints."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

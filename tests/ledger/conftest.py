@@ -1,7 +1,5 @@
 """What the ledger's tests share: a ledger in a fresh folder, and three runs of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

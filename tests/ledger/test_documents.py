@@ -1,7 +1,5 @@
 """A document or an entry that comes back is the one that was written; any other is refused, passed over or named."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -1,7 +1,5 @@
 """Runs, studies, locks, attempts, results and checkpoints: what others see of them, and what is freed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging

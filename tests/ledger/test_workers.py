@@ -4,8 +4,6 @@ A worker "trains" whatever runs the ledger still has open. The training is a cha
 repeated wrongly or mixed up shows in every later loss.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import time

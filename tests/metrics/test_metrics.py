@@ -14,7 +14,6 @@ from scipy import stats
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
 from scaling.metrics import Accuracy, BracketF1, bootstrap, over_seeds, paired_bootstrap
-from scaling.metrics.classes import F1, Correlation
 from scaling.metrics.trees import brackets, linear, parse, plain, repaired
 
 approx = pytest.approx
@@ -142,6 +141,8 @@ def test_groups_are_questions_and_pairs():
     with pytest.raises(ScalingError, match="binary F1 is of one class, and there are 3; set average: macro, or pos"):
         score("F1", [0, 1, 2], [0, 1, 1])
     assert score({"kind": "F1", "positive": 1}, [0, 1, 2], [0, 1, 1])["f1"] == approx(2 / 3)
+    with pytest.raises(ScalingError, match=r"metric\.positive=7: there is no such class"):
+        build("metric", {"kind": "F1", "positive": 7}).check((0, 1))
 
 
 def test_correlations_are_scipys_and_numpys():
@@ -153,15 +154,8 @@ def test_correlations_are_scipys_and_numpys():
     assert (found["pearson"], found["spearman"]) == approx(expected)
     assert found["mean"] == approx(sum(expected) / 2)
     assert score("Correlation", [2.1] * 60, list(b))["mean"] == 0
-
-
-def test_a_correlation_has_no_scale_a_tree_of_any_depth_has_a_score_and_a_class_is_there():
-    x = np.array([1.0, 2.0, 4.0, 3.0])
-    score = Correlation().score(list(1e-7 * x), list(1e-7 * (x + 0.1 * x**2)), None)
-    assert score["pearson"] == pytest.approx(np.corrcoef(x, x + 0.1 * x**2)[0, 1])
-    assert repaired("(NP " * 3000, [("DT", "a")]).words()
-    with pytest.raises(ScalingError, match=r"metric\.positive=7: there is no such class"):
-        F1(positive=7).check((0, 1))
+    tiny = score("Correlation", list(1e-7 * a), list(1e-7 * b))  # a correlation has no scale
+    assert tiny["pearson"] == approx(expected[0])
 
 
 def test_signatures_state_the_settings_and_the_version_and_a_missing_package_is_one_line(monkeypatch):
@@ -210,6 +204,7 @@ def test_whatever_was_written_becomes_a_tree_of_the_sentence():
     }.items():
         assert str(repaired(sequence, WORDS)) == tree
     assert str(repaired("", WORDS[:1])) == "(S (DT The))"  # a sentence of one word has a constituent too
+    assert repaired("(NP " * 3000, [("DT", "a")]).words()  # a tree of any depth
 
 
 def test_brackets_count_as_evalb_counts_them_and_give_the_f1_of_three_trees():

@@ -3,8 +3,6 @@ parameter is for is declared where it is made: initialisation, rates and tunings
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -104,13 +102,6 @@ def test_a_parameter_is_initialised_counted_and_tuned_by_its_declared_role_whate
         assert (own[f"{name}.weight"].role, own[f"{name}.weight"].slot) == (declared, "mixer")
     added = {name.rpartition("piece.")[2] for name, part in model.named_modules() if isinstance(part, Added)}
     assert added == {"ask.lora", "embedding.lora"}
-
-
-def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
-    layer, norm = nn.Linear(2, 2), nn.LayerNorm(2)
-    assert (role(layer, "weight"), role(layer, "bias"), role(norm, "weight")) == ("hidden", "bias", "gain")
-    with pytest.raises(ValueError, match="Linear has no parameter wieght"):
-        declare(nn.Linear(2, 2), wieght="output")
 
 
 # Deviations of the table, a query, a map into the stream and the head: of width 64, 4 heads, 3 layers of 2 branches.

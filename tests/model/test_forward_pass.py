@@ -1,7 +1,5 @@
 """The forward pass of the plain decoder is the files that docs/architecture.md lists, and it is read in few lines."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

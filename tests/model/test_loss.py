@@ -2,8 +2,6 @@
 gradients on what is computed again; and the losses of a BiLM.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

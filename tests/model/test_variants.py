@@ -5,8 +5,6 @@ of, and the golden trace of what it computes, which changes only together with i
 refuses what changed under the same one.
 """
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """What the tests of formulas share: a pass made by hand, pieces drawn by a seed, and the papers' functions in numpy."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@ a cache keeps.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

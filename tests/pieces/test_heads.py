@@ -3,8 +3,6 @@ reads, and counts.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

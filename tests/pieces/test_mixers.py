@@ -1,8 +1,6 @@
 """Mixers against their papers' formulas, document by document in float64 numpy; what they keep, refuse and cost."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 import itertools
 from functools import partial
 from typing import Any
@@ -12,8 +10,6 @@ import pytest
 import torch
 
 from scaling.base.errors import ScalingError
-from scaling.config.compose import load
-from scaling.model.cost import cost
 from scaling.model.mixer import Performer, linear_attention
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
 
@@ -245,16 +241,3 @@ def test_cross_attention_of_one_head_and_by_place_is_its_formula(line):
         expected = affine(piece.out, c if line in ("additive", "context") else np.concatenate([c, token]))
         expected = np.tanh(expected) if line in ("general", "dot") else expected
         np.testing.assert_allclose(found[row, t], expected, atol=1e-12)
-
-
-def flops(length: int, mixer: str) -> float:
-    size = f"size={{width: 32, layers: 1, heads: 4, vocabulary: 61, length: {length}}}"
-    found = cost(load("encoder", [size, f"model.block.mixer={mixer}", "model.position=NoPosition"]))
-    return found.flops_train_by_slot["mixer"]
-
-
-def test_operations_grow_with_the_length_and_less_than_those_of_the_square():
-    square, kernels = flops(4096, "Attention"), ["LinearAttention", "{kind: Performer, features: 32}"]
-    for line in ("{kind: Longformer, window: 64, tokens: 4}", "{kind: Linformer, projected: 32}", *kernels):
-        assert 4 * flops(1024, line) == flops(4096, line) < 0.3 * square
-    assert flops(4096, "{kind: MemoryCompressed, stride: 8}") < 0.4 * square

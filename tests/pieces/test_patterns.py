@@ -1,11 +1,7 @@
 """Patterns pair by pair, what computes them in blocks, and mixers with patterns of their own."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
-from __future__ import annotations
-
 import itertools
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -109,28 +105,17 @@ def test_a_pattern_is_what_the_paper_says_pair_by_pair_and_its_blocks_are_the_sq
             assert (blocks_of(here, LENGTH, LENGTH) is None) == (name == "nothing narrow")
 
 
-def differences_of_flex_attention() -> None:
-    """Prints the greatest difference from the square, number by number and compiled, for some patterns."""
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "inner"), [("dilated", "Causal"), ("BigBird", "Prefix"), ("block-local", "Causal")])
+def test_flex_attention_is_the_square(name, inner):
+    """Number by number; compiled: on a GPU."""
     q, k, v = (x.float() for x in inputs(32))
-    cases = [("dilated", "Causal"), ("BigBird", "Prefix"), ("block-local", "Causal")]
-    for (name, inner), documents in itertools.product(cases, (None, DOCUMENTS["packed"])):
+    for documents in (None, DOCUMENTS["packed"]):
         here = now(lines(inner)[name], documents=documents)
         expected = ways.WAYS["explicit"](q, k, v, here, 0.3, 0.0)
+        found = ways.attention_of(ways._flex_attention(False), q, k, v, ways.block_mask(here), 0.3)
         real = torch.ones(ROWS, LENGTH, dtype=torch.bool) if documents is None else documents > 0
-        mask = ways.block_mask(here)
-        for compiled in (False, True) if name == "BigBird" else (False,):
-            found = ways.attention_of(ways._flex_attention(compiled), q, k, v, mask, 0.3)
-            print((found - expected)[real].abs().max().item())
-
-
-@pytest.mark.slow
-def test_flex_attention_is_the_square():
-    """In a process of its own: the compiler cannot follow the functions whose types these tests check."""
-    code = "import tests.pieces.test_patterns as t; t.differences_of_flex_attention()"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    differences = [float(line) for line in out.split()]
-    assert len(differences) == 8
-    assert max(differences) < 1e-5
+        torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
 
 
 @pytest.mark.gpu

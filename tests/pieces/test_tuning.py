@@ -1,7 +1,5 @@
 """Tunings: what they add, what they leave as it was, and several of them in one model."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Studies whose runs have come to an end without training: each loss lies near a law that the tests know."""
 
-from __future__ import annotations
-
 import math
 from collections import namedtuple
 from collections.abc import Callable

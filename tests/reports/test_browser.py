@@ -1,7 +1,5 @@
 """The page in headless Chromium, from disk and with no name resolved."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

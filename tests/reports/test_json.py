@@ -2,8 +2,6 @@
 documented key is printed, and keys are snake_case.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -130,7 +128,7 @@ def write_files(folder: Path) -> None:
     curves.to_csv(folder / "curves.csv", index=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def documents(tmp_path_factory):
     """What each command prints under --json, several documents where one has not all of its keys."""
     folder, found = tmp_path_factory.mktemp("json"), dict[str, list[Any]]()
@@ -236,16 +234,14 @@ def documents(tmp_path_factory):
     return found
 
 
-def test_every_command_with_json_has_a_section():
+def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_are_the_same(documents):
     assert {name.partition(" --")[0] for commands in SECTIONS for name in commands} == set(VERBS)
-
-
-@pytest.mark.parametrize("commands", SECTIONS, ids=" ".join)
-def test_what_is_printed_is_documented_and_what_is_documented_is_printed(commands, documents):
-    keys = documented(SECTIONS[commands])
-    assert not [part for key in keys for part in key if not SNAKE.fullmatch(part) and part not in ("*", "**", "[]")]
-    if not UNSEEN & {*commands}:
-        seen = {path for name in commands for document in documents.get(name, ()) for path in printed(document)}
-        assert sorted(".".join(key) for key in keys if not any(matches(key, path)[1] for path in seen)) == []
-        known = keys | (documented(SECTIONS["fit",]) if "report" in commands else set())
-        assert sorted(".".join(path) for path in seen if not any(matches(key, path)[0] for key in known)) == []
+    for commands, text in SECTIONS.items():
+        keys = documented(text)
+        assert not [part for key in keys for part in key if not SNAKE.fullmatch(part) and part not in ("*", "**", "[]")]
+        if not UNSEEN & {*commands}:
+            seen = {path for name in commands for document in documents.get(name, ()) for path in printed(document)}
+            absent = sorted(".".join(key) for key in keys if not any(matches(key, path)[1] for path in seen))
+            known = keys | (documented(SECTIONS["fit",]) if "report" in commands else set())
+            more = sorted(".".join(path) for path in seen if not any(matches(key, path)[0] for key in known))
+            assert (absent, more) == ([], []), commands

@@ -1,7 +1,5 @@
 """The page: nothing from outside, nothing that acts, every run and row in it; and kept reports without a ledger."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -9,6 +7,7 @@ import shutil
 import threading
 from base64 import b64encode
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
@@ -43,9 +42,11 @@ from scaling.studies.predictions import register
 from scaling.studies.question import read
 from scaling.training.experiment import assemble
 from scaling.verbs.fit import read_curves
+from tests import command_line
 from tests.reports.conftest import SMALL, make_study
 from tests.studies.test_study import DOCUMENT
 
+refused = partial(command_line.refused, but=r"^scaling: [^:]*$")  # lines of progress
 EVIL = "<script>alert(1)</script>"
 NO_LAW = {"law: chinchilla": ""}
 
@@ -333,14 +334,6 @@ each = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
 
 def fitted(folder: Path):
     return json.loads((folder / "fit.json").read_text(encoding="utf-8"))
-
-
-def refused(capsys, *words: str) -> str:
-    """The one line by which a command refuses."""
-    capsys.readouterr()
-    assert main([*words]) == 2
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if ": " in line.removeprefix("scaling: "))
-    return line
 
 
 @each

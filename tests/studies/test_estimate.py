@@ -1,7 +1,5 @@
 """What a plan states before a run is trained: time, memory, money, workers, and what the runs will identify."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """Grids, rates and seeds of a study as its runs, which `train` would make; every shipped study; mistakes in a file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,7 +14,6 @@ import yaml
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import load
 from scaling.config.document import document
 from scaling.config.files import find, shipped
@@ -27,9 +24,10 @@ from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
+from tests.command_line import refused
 from tests.serial import work
 
-ROWS, SMALL = (str(Path(__file__).parent / name) for name in ("rows.yaml", "small.yaml"))
+SMALL = str(Path(__file__).parent / "small.yaml")
 MODEL = """base: decoder
 data: {kind: Synthetic, symbols: 16, order: 1}
 size: {width: 16, layers: 1, heads: 2, vocabulary: null, length: 16}
@@ -38,18 +36,22 @@ SIZES = "{size: [{width: 16, heads: 1}, {width: 32, heads: 2}]}"
 GRID = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [10k]}"
 
 
-def planned(folder: Path, rest: str, fixed: str = "{train.batch: 4, schedule.warmup: 0}", base: str = "") -> Plan:
+def planned(
+    folder: Path, rest: str, fixed: str = "{train.batch: 4, schedule.warmup: 0}", base: str = "model.yaml"
+) -> Plan:
     (folder / "model.yaml").write_text(MODEL)
-    text = f"question: x\nbase: {base or folder / 'model.yaml'}\nset: {fixed}\n{rest}\n"
+    text = f"question: x\nbase: {folder / base}\nset: {fixed}\n{rest}\n"
     (folder / "asked.yaml").write_text(text)
     return plan(read(str(folder / "asked.yaml")), [f"runs={folder}"])
 
 
 def test_rows_of_a_table_times_sizes_times_seeds(tmp_path):
+    rows = MODEL + "rows: {1: {model.block.channel.activation: ReLU}, no: {}}\n"
+    (tmp_path / "rows.yaml").write_text(rows)
     grid = "grid: {row: all, size: [{width: 16, heads: 2}, {width: 8, heads: 1}], seed: [0, 1]}"
-    found = planned(tmp_path, grid, "{train: {tokens: 4k, batch: 8}, schedule.warmup: 0}", ROWS)
+    found = planned(tmp_path, grid, "{train: {tokens: 4k, batch: 8}, schedule.warmup: 0}", "rows.yaml")
     chosen = [(one.name.split()[0], one.experiment.config["model.block.channel"]["activation"]) for one in found.runs]
-    assert sorted(chosen) == [("1", "ReLU")] * 4 + [("SwiGLU", "Swish")] * 4 + [("no", "GeLU")] * 4
+    assert sorted(chosen) == [("1", "ReLU")] * 4 + [("no", "Swish")] * 4
 
 
 def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
@@ -169,8 +171,9 @@ def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path):
 
 
 SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
+LARGE = ("architecture_exponents", "long_attention")  # of many rows
 SCALES = [
-    pytest.param(name, at, marks=[pytest.mark.slow] if at else [])
+    pytest.param(name, at, marks=[pytest.mark.slow] if at or name in LARGE else [])
     for name in SHIPPED
     for at in (None, *document(find("study", name)).tree.get("at", {}))
 ]
@@ -198,7 +201,7 @@ def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     assert [found.ledger().result(one.run)["outcome"] for one in found.runs] == ["finished"]
 
 
-STUDY = yaml.safe_load((Path(__file__).parent / "small.yaml").read_text())
+STUDY = yaml.safe_load(Path(SMALL).read_text())
 AT = {"grid": {"size": [{"width": 8, "heads": 1}], "train.tokens": ["2k"]}, "law": None}
 
 # The field, what it may not say, and what the line says. tests/test_bad_values.py tries any value under any key.
@@ -216,13 +219,6 @@ def write(folder: Path, **changes: object) -> Path:
     path = folder / "asked.yaml"
     path.write_text(yaml.safe_dump({**STUDY, **changes}, sort_keys=False))
     return path
-
-
-def refused(capsys, *words: object) -> str:
-    assert main([str(word) for word in words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    return err
 
 
 def test_a_mistake_in_a_field_is_one_line(tmp_path, capsys):
@@ -247,7 +243,7 @@ def test_a_mistake_in_a_key_of_the_runs_has_its_line_and_in_a_dict_its_key(tmp_p
     for changes, text, expected in PLACES:
         path, at = write(tmp_path, **changes), "paper" if "at" in changes else None
         err = refused(capsys, "study", path, *(["--at", at] if at else []), f"runs={tmp_path / 'runs'}")
-        (place,) = re.findall(rf"^scaling: {re.escape(str(path))}:(\d+): {re.escape(expected)}.*\n$", err)
+        (place,) = re.findall(rf"^scaling: {re.escape(str(path))}:(\d+): {re.escape(expected)}.*$", err)
         assert text in path.read_text().splitlines()[int(place) - 1]
         with pytest.raises(ScalingError, match=f"^the study: {re.escape(expected)}"):
             scaling.plan({**STUDY, **changes}, at=at, runs=str(tmp_path / "runs"))

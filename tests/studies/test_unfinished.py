@@ -1,7 +1,5 @@
 """A study that is not done says so: which runs it lacks, why, by which codes its workers ended; and how to go on."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

@@ -1,7 +1,5 @@
 """A W&B server of our own, and sweeps small enough that a run takes a fraction of a second."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep's file is held to W&B's schema and to our configs before anything is sent: a mistake is one line, exit 2."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -19,7 +17,7 @@ from scaling.sweeps import cells
 from scaling.sweeps.cells import listed, searched
 from scaling.sweeps.distribution import KINDS, distribution
 from scaling.sweeps.file import Hyperband, hyperband, of, read
-from tests.studies.test_plan import refused
+from tests.command_line import refused
 from tests.sweeps.conftest import WORDS, tree, write
 
 SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
@@ -174,18 +172,25 @@ def test_hyperband_stops_what_w_and_b_stops(history, others, eta, strict):
 
 
 def test_bayes_finds_the_better_end_and_remembers(tmp_path):
+    """In a folder that is not there yet; large rates diverge."""
     parameters = {"optimizer.lr": UNIFORM, "seed": {"values": [1, 2, 3]}}
     sweep, seen = of("x", tree(method="bayes", run_cap=30, parameters=parameters)), []
+    folder = tmp_path / "new" / "folder"
     for _ in range(2):  # the second controller goes on where the first was killed
-        search = searched(sweep, tmp_path)
+        search = searched(sweep, folder)
         for number in range(30 if seen else 15):
             cell = search.draw()
             assert cell is not None
             if number >= len(seen):
                 seen.append(cell)
             assert cell == seen[number]
-            search.hear(number, "finished", abs(cell["optimizer.lr"] - 0.6))
+            rate = cell["optimizer.lr"]
+            search.hear(number, *(("finished", abs(rate - 0.6)) if rate < 1.5 else ("diverged", math.nan)))
     assert search.draw() is None
     late = [abs(cell["optimizer.lr"] - 0.6) for cell in seen[15:]]
     assert np.median(late) < 0.5  # uniform draws lie 0.9 away
     assert all(cell["seed"] in (1, 2, 3) for cell in seen)
+    drawn = folder / "drawn.jsonl"
+    drawn.write_text(drawn.read_text()[:-5])  # cut by a kill
+    searched(sweep, folder)
+    assert len(drawn.read_text().splitlines()) == 29

@@ -1,7 +1,5 @@
 """A table trained, finetuned, printed in each form, kept and read again; what is wrong or missing is stated."""
 
-from __future__ import annotations
-
 import csv
 import html
 import json
@@ -18,7 +16,6 @@ import pytest
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import table_file
 from scaling.config.files import names
 from scaling.ledger import Ledger
@@ -29,9 +26,9 @@ from scaling.tables.document import document
 from scaling.tables.results import FINISHED, OF_ALL, OPTIONAL, TYPES, Results, read_ledger, read_points, record
 from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
+from tests.command_line import printed, refused
 from tests.data.task.layouts import LAYOUTS
 from tests.serial import work
-from tests.studies.test_plan import refused
 from tests.tables.test_counts import PAIRS, TEXT
 
 SHORT = "trainer.max_steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
@@ -95,6 +92,8 @@ def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
 def test_a_table_states_what_is_missing_and_prints_in_each_form(trained):
     name, ledger, _ = trained
     shown = scaling.table(name, source=ledger.root)
+    assert (list(shown.data["row"]), shown.baseline) == (["first", "=sec & <b>", "third"], "first")
+    assert pandas.isna(shown.data["verdict"]).tolist() == [True, False, False]
     notes = " ".join(shown.notes)
     assert "third (2 planned, 1 finished, 1 missing)" in notes
     assert "pooled over all rows (2 degrees of freedom)" in notes
@@ -121,14 +120,12 @@ def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
     page, kept = tmp_path / "own.md", tmp_path / "own" / "points.csv"
     kept.parent.mkdir()
     (kept.parent / "reading.md").write_text("What it shows, written by hand.\n")
-    words = ["table", name, "--keep", str(page), "--from"]
-    assert main([*words, str(ledger.root)]) == 0
-    whole, text, lines = capsys.readouterr().out, page.read_text(), kept.read_bytes()
+    words = ["table", name, "--keep", page, "--from"]
+    whole, text, lines = printed(capsys, *words, ledger.root), page.read_text(), kept.read_bytes()
     parts = ("What it shows, written by hand.", "5 of 6 runs done", "--downstream all`", "5 of them finetuned in")
     assert all(part in text for part in (*parts, "base: decoder"))
     assert str(ledger.root) not in text
-    assert main([*words, str(kept)]) == 0
-    assert (capsys.readouterr().out, page.read_text(), kept.read_bytes()) == (whole, text, lines)
+    assert (printed(capsys, *words, kept), page.read_text(), kept.read_bytes()) == (whole, text, lines)
     shown = scaling.table(name, source=kept)
     assert shown.to_json() == scaling.table(name, source=ledger.root).to_json()
     assert list(shown.runs.columns)[-2:] == ["which_language_score", "both_score"]
@@ -179,8 +176,7 @@ PAPER = "row,heading,bleu,ppl\nfirst,,20,5.5\nsecond,,21,5\nlong,,22,6\nlongest,
 def test_a_table_judged_by_score_is_trained_with_a_baseline_under_each_heading(tmp_path, capsys):
     name, points = written(tmp_path, TASKS, PAPER), tmp_path / "page/points.csv"
     words = ["table", name, "--train", "--workers", "1", f"runs={tmp_path}/runs", "--json"]
-    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = printed(capsys, *words, "--keep", tmp_path / "page.md")
     rows = {line["row"]: line for line in found["rows"]}
     planned = [(row, rows[row]["runs"]["planned"]) for row in rows]
     assert planned == [("second", 2), ("first", 3), ("longest", 2), ("long", 3)]
@@ -224,15 +220,14 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
     for spelling in ("../own.yaml", str(tmp_path / "own.yaml")):
         shown = scaling.table(spelling, source="../runs")
         assert [line["runs"]["planned"] for line in shown.document["rows"]] == [2, 2, 2]
-    assert main(["table", "own.yaml", "--from", "../runs"]) == 2
-    assert "it holds no run of own.yaml; its studies are of " in capsys.readouterr().err
+    error = refused(capsys, "table", "own.yaml", "--from", "../runs")
+    assert "it holds no run of own.yaml; its studies are of " in error
 
 
 def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
     Ledger.create(tmp_path / "runs")
     words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}"]
-    assert main(words) == 0
-    assert "No study of own is here" in capsys.readouterr().out
+    assert "No study of own is here" in printed(capsys, *words)
     assert "nothing of this table was trained" in refused(capsys, *words, "--keep", str(tmp_path / "page.md"))
     assert not (tmp_path / "page.md").exists()
 

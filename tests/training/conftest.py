@@ -1,7 +1,5 @@
 """Real runs of a tiny model, in this process or in a child forked from it: Lightning is imported once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,8 +1,5 @@
 """What a run is made of its config: mistakes in one line before anything starts, ids, threads, lengths, evaluations."""
 
-from __future__ import annotations
-
-import json
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from scaling import cli
 from scaling.ledger import run_id
 from scaling.training import machine
 from scaling.training.evaluation import FORWARD, FREE
+from tests.command_line import printed, refused
 from tests.training.conftest import experiment, train, words
 
 # Overrides, and what the one line has to hold. Any value under any key: tests/test_bad_values.py.
@@ -48,11 +46,7 @@ BAD = {
 @pytest.mark.parametrize("line", BAD)
 def test_a_mistake_is_one_line_before_anything_starts(line, base, capsys):
     overrides = line.replace("BASE", base[1]).split(" ") if ": " not in line else [line]
-    assert cli.main(["train", *words(base[0], seed=5), *overrides]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert error.startswith("scaling: ")
-    assert BAD[line] in error
+    assert BAD[line] in refused(capsys, "train", *words(base[0], seed=5), *overrides)
     assert [*base[0].glob("store/*/log.jsonl")] == [base[0] / "store" / base[1] / "log.jsonl"]
 
 
@@ -68,8 +62,8 @@ def test_a_model_has_the_ids_that_its_data_need(changes, size, tmp_path, capsys)
     one = experiment(tmp_path, **changes)
     assert one.config["size.vocabulary"] == one.spec["size"]["vocabulary"] == size
     assert one.cost.parameters_by_slot["head"] == size * 8
-    assert cli.main(["inspect", *words(tmp_path, **changes), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["parameters"] == one.cost.parameters
+    document = printed(capsys, "inspect", *words(tmp_path, **changes), "--json")
+    assert document["parameters"] == one.cost.parameters
 
 
 def test_a_small_run_trains_with_one_thread_unless_a_person_asks(tmp_path, monkeypatch):

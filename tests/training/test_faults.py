@@ -1,7 +1,5 @@
 """What goes wrong in a run: it is never taken for finished, it runs nobody's code, and it tells no secret."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

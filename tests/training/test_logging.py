@@ -1,7 +1,5 @@
 """Loggers and progress show what the log has. W&B gets no secret, goes on where a run does, and can fail no run."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -13,13 +11,11 @@ from typing import Any
 
 import pandas
 import pytest
-import wandb  # here, so that children need not
-from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
 
 from scaling.training import callbacks, wandb_settings
 from scaling.training.run import train as train_experiment
-from tests.training.conftest import at, experiment, left, load, train, words
+from tests.training.conftest import at, experiment, left, load, words
 from tests.wandb_server.server import Server, serving
 
 slow = pytest.mark.slow
@@ -113,24 +109,6 @@ def test_a_server_in_trouble_costs_seconds_and_changes_nothing(kind, tmp_path, f
         assert time.monotonic() - begun < 60.0
         assert kind == "refuses" or len(server.requests) > 2
     assert left(tmp_path / "runs") == unbroken
-
-
-def test_a_person_s_logger_joins_beside_our_own_run_of_wandb(tmp_path, unbroken, monkeypatch):
-    with serving() as server:
-        for name, value in {**server.environment(), "WANDB_MODE": "online", "HOME": str(tmp_path)}.items():
-            monkeypatch.setenv(name, value)
-        wandb.teardown()
-        own = WandbLogger(project="mine", name="a person's", save_dir=tmp_path)
-        try:
-            train(words(tmp_path / "runs", log__wandb="online"), logger=[own])
-            wandb.finish()
-        finally:
-            wandb.teardown()  # a process forked from this one would speak to the service that was set up here
-        runs = {run.given["displayName"]: [*run.rows.values()] for run in server.world.runs.values()}
-    assert left(tmp_path / "runs") == unbroken
-    trained = sorted(loss for (_, kind), loss in unbroken.losses.items() if kind == "train")
-    shown = [sorted(row["train/loss"] for row in rows if "train/loss" in row) for rows in runs.values()]
-    assert ("a person's" in runs, shown) == (True, [trained] * 2)
 
 
 def test_the_log_and_a_logger_of_the_config_have_each_update_and_evaluation(base):

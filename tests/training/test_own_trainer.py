@@ -1,18 +1,18 @@
 """`scaling.module` in a plain `lightning.Trainer`; callbacks and loggers of one's own in `scaling.train`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import lightning
 import pandas
 import pytest
 import torch
+import wandb
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, WandbLogger
 
 import scaling
 from tests.training.conftest import left, losses, words
+from tests.wandb_server.server import serving
 
 STEPS = 12
 
@@ -21,10 +21,11 @@ class Seen(lightning.Callback):
     """The losses of the updates, and the tokens of each validation's batches."""
 
     def __init__(self):
-        self.losses, self.validations = [], []
+        self.losses, self.validations, self.seeds = [], [], []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, *_):
         self.losses.append(float(outputs["loss"]))
+        self.seeds.append(torch.initial_seed())
 
     def on_validation_start(self, *_):
         self.validations.append([])
@@ -102,14 +103,29 @@ def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(tmp_path):
     assert halves.losses == whole.losses
 
 
-def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path, unbroken):
+def test_callbacks_and_loggers_of_one_s_own_join_scaling_train_beside_our_run_of_wandb(tmp_path, unbroken, monkeypatch):
     """They see the losses and the evaluations, and change nothing of the run. They cannot join other processes."""
     seen, save = Seen(), ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
-    callbacks, logger = [seen, save, LearningRateMonitor("step")], CSVLogger(tmp_path, name="own", version="")
-    run = scaling.train(*words(tmp_path / "runs"), progress=False, callbacks=callbacks, logger=[logger])
+    with serving() as server:
+        for name, value in {**server.environment(), "WANDB_MODE": "online", "HOME": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        wandb.teardown()
+        own = WandbLogger(project="mine", name="a person's", save_dir=tmp_path)
+        options = {"callbacks": [seen, save, LearningRateMonitor("step")]}
+        options["logger"] = [own, CSVLogger(tmp_path, name="own", version="")]
+        try:
+            run = scaling.train(*words(tmp_path / "runs", log__wandb="online"), progress=False, **options)
+            wandb.finish()
+        finally:
+            wandb.teardown()  # a process forked from this one would speak to the service that was set up here
+        shown = {run.given["displayName"]: [*run.rows.values()] for run in server.world.runs.values()}
     assert left(tmp_path / "runs") == unbroken
     trained, evaluated = (run.log[run.log["kind"] == kind] for kind in ("train", "evaluate"))
     assert seen.losses == list(trained["loss"])
+    assert len(set(seen.seeds)) == STEPS, "dropout differs between steps"
+    assert (len(shown), "a person's" in shown) == (2, True)
+    for rows in shown.values():
+        assert sorted(row["train/loss"] for row in rows if "train/loss" in row) == sorted(trained["loss"])
     assert float(save.best_model_score or 0) == pytest.approx(min(evaluated["loss"]))
     table = pandas.read_csv(tmp_path / "own" / "metrics.csv")
     for key, wanted in (("train/loss", trained["loss"]), ("lr-AdamW/pg1", trained["learning_rate"])):

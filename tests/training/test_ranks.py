@@ -1,7 +1,5 @@
 """Real ranks: what one rank computes, from the same samples, and no rank that outlives another."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -1,7 +1,5 @@
 """A run that was interrupted, at whatever moment and however often, ends as the run that never was: to the bit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,8 +1,7 @@
 """Runs on tasks: composed of a run and a task, trained, scored, asked for predictions, and taught by a teacher."""
 
-from __future__ import annotations
-
 import json
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,12 @@ from scaling.interop.run import averaged, read
 from scaling.ledger import Ledger
 from scaling.training.experiment import assemble
 from scaling.training.finetune import compose
+from tests import command_line
+from tests.command_line import printed
+from tests.data.conftest import jsonl
 from tests.training.conftest import losses, train
 
+refused = partial(command_line.refused, but="warning")
 Pretrained = tuple[Path, dict[str, str]]
 SMALL = ["train.batch=8", "train.epochs=1", "train.checkpoint_every=2", "log.wandb=disabled", "optimizer.lr=0.01"]
 ANIMALS, CITIES = ["cat", "dog", "fox", "hen"], ["rome", "oslo", "bern", "lima"]
@@ -48,11 +51,6 @@ def row(answer: str, index: int) -> dict[str, Any]:
         "options": {"text": f"a {word} is", "first": "an animal", "second": "a city", "label": 1 - index % 2},
         "text": {"text": f"where is the {animal}?", "label": [animal]},
     }[answer]
-
-
-def jsonl(path: Path, rows: Any) -> Path:
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
-    return path
 
 
 def written(folder: Path, name: str, **changes: Any) -> str:
@@ -84,14 +82,6 @@ def finetuned(pretrained: Pretrained, family: str, task: str, *line: str) -> dic
     result = scaling.finetune(ids[family], task, *SMALL, *line, runs=runs, progress=False).result
     assert result is not None
     return dict(result)
-
-
-def refused(capsys: pytest.CaptureFixture[str], *line: Any) -> str:
-    """The one line by which a command refuses."""
-    capsys.readouterr()
-    assert main([str(word) for word in line]) == 2
-    (error,) = (one for one in capsys.readouterr().err.splitlines() if "warning" not in one)
-    return error
 
 
 PAIRS = [("encoder", answer) for answer in ("classes", "tags", "span", "options")]
@@ -141,8 +131,7 @@ def test_a_file_is_a_task_without_a_yaml_and_what_can_be_learned_is_learned(pret
     assert [(line["index"], line["prediction"]) for line in saved] == list(enumerate(words))
     entries = [entry for entry in Ledger.open(runs).history(result["run"]) if entry["kind"] == "evaluate"]
     assert all({"score", "metrics", "intervals"} <= entry.keys() for entry in entries)
-    assert main(["runs", f"runs={runs}"]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(result["run"]))
+    (line,) = (line for line in printed(capsys, "runs", f"runs={runs}").splitlines() if line.startswith(result["run"]))
     assert f"{result['score']:.4f}" in line
     line = ["finetune", ids["encoder"], file, "text={review}", f"runs={runs}"]
     assert "did you mean 'verdict'?" in refused(capsys, *line, "label={verdct}")
@@ -219,8 +208,8 @@ def test_translations_are_scored_by_bleu_and_compared_also_by_the_mean_of_checkp
     how = {"files": {"train": files}, "layout": "parallel", "columns": ["text", "label"], "validation": 0.2}
     task, line = written(tmp_path, "text", metric="BLEU", **how), ["train.batch={tokens: 256}", "train.keep=3"]
     one, two = (finetuned(pretrained, "decoder", task, f"seed={seed}", *line)["run"] for seed in (7, 8))
-    assert main(["evaluate", one, "--paired-bootstrap", str(runs / "store" / two), f"runs={runs}", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    words = ["evaluate", one, "--paired-bootstrap", runs / "store" / two, f"runs={runs}", "--json"]
+    document = printed(capsys, *words)
     assert document["signature"] == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version('sacrebleu')}"
     paired = document["paired"]
     assert paired["against"] == two
@@ -241,5 +230,5 @@ def test_a_run_on_a_drawn_task_is_scored_and_compared_as_one_on_files_is(tmp_pat
     run = train(["encoder", *words])["run"]
     budget = ["trainer.max_steps=1", "schedule.warmup=0", "log.wandb=disabled"]
     tuned = scaling.finetune(run, "rank_tags", *budget, runs=tmp_path, progress=False).id
-    assert main(["evaluate", tuned, "--paired-bootstrap", tuned, f"runs={tmp_path}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["paired"]["difference"] == 0
+    document = printed(capsys, "evaluate", tuned, "--paired-bootstrap", tuned, f"runs={tmp_path}", "--json")
+    assert document["paired"]["difference"] == 0

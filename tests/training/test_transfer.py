@@ -1,8 +1,5 @@
 """Runs that start from the weights of others, train parts of a model, are tuned, or end early."""
 
-from __future__ import annotations
-
-import json
 import math
 import re
 import shutil
@@ -22,6 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
 from scaling.training.module import FamilyModule
+from tests.command_line import printed, refused
 from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
 
 
@@ -107,13 +105,11 @@ def test_checkpoints_hold_only_what_is_trained_and_gc_keeps_what_they_need(ledge
     assert main(["generate", third, f"runs={ledger}", "--prompt", "1 2", "--steps", "2"]) == 0
     shutil.rmtree(Ledger.open(ledger).folder(third))
     free = ["gc", f"runs={ledger}", "--free", "--json"]
-    assert main(free) == 0
-    capsys.readouterr()
+    printed(capsys, *free)
     read(tuned, ledger)
     # A run that has no result yet needs its start too, before its first checkpoint.
     Ledger.open(ledger).add(experiment(ledger, **start, seed=9).spec)
-    assert main([*free, "--weights"]) == 0
-    freed = json.loads(capsys.readouterr().out)
+    freed = printed(capsys, *free, "--weights")
     assert {item["run"] for item in freed["kept"]} == {start["start.run"]}
     assert {item["run"] for item in freed["items"]} == {tuned}
 
@@ -124,8 +120,8 @@ def test_a_base_that_is_gone_or_changed_is_one_line(ledger, base, tmp_path, caps
     tuned, whole = (train(words(ledger, start__folder=folder, **each))["run"] for each in (HEAD, {"seed": 2}))
     folder.rename(elsewhere)
     read(whole, ledger)  # nothing was frozen, so that it needs its base no more
-    assert main(["generate", tuned, f"runs={ledger}", "--prompt", "1"]) == 2
-    assert "the weights that it started from, the folder" in capsys.readouterr().err
+    error = refused(capsys, "generate", tuned, f"runs={ledger}", "--prompt", "1")
+    assert "the weights that it started from, the folder" in error
     # The same weights from another place are the same run, which is done.
     assert train(words(ledger, start__folder=elsewhere, **HEAD))["run"] == tuned
     write(folder, read(base[1], ledger, 8), "here")
@@ -233,8 +229,7 @@ def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, caps
     one = experiment(tmp_path, **WORSE)
     assert set(evaluated) == {step for step in one.evaluated if step <= result["step"]}
     assert len(set(one.evaluated.values())) == 1  # evaluations that are compared are on the same windows
-    assert main(["train", *words(tmp_path, **WORSE)]) == 0
-    assert f"best at step {best} of {result['step']}, " in capsys.readouterr().out
+    assert f"best at step {best} of {result['step']}, " in printed(capsys, "train", *words(tmp_path, **WORSE))
     saved = Ledger.open(tmp_path).checkpoint(run, best)
     assert saved is not None
     assert not differing(load_file(saved.folder / "weights.safetensors"), tensors(tmp_path, run))

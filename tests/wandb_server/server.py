@@ -1,7 +1,5 @@
 """A small W&B server on 127.0.0.1: it answers what the client asks, keeps every byte, and fails when told to."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import itertools
