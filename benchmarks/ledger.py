@@ -18,7 +18,7 @@ from pathlib import Path
 from scaling.config.compose import load
 from scaling.ledger import Ledger
 
-LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
+LISTING = "import sys; from scaling.verbs.command_line import main; sys.exit(main(['runs', *sys.argv[1:]]))"
 POINTS = """
 import sys
 from scaling.ledger import Ledger

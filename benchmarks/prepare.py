@@ -33,7 +33,7 @@ COMMAND = """
 import sys
 from scaling.data import rows
 rows.PART = int(sys.argv.pop(1))
-from scaling.cli import main
+from scaling.verbs.command_line import main
 if __name__ == "__main__":
     sys.exit(main())
 """

@@ -26,7 +26,7 @@ COMMAND = [sys.executable, "-m", "scaling"]
 UNTIL = """
 import os, sys, time
 from scaling.laws import solver
-from scaling.cli import main
+from scaling.verbs.command_line import main
 
 def began(*_):
     print(time.process_time(), flush=True)

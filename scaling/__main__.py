@@ -6,7 +6,7 @@ import sys
 def run() -> int:
     """The command line; an interrupt while it is still being imported ends it as one later does."""
     try:
-        from scaling.cli import main
+        from scaling.verbs.command_line import main
 
         code = main()
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scaling.base.errors import BAD_INPUT
-from scaling.cli import main
+from scaling.verbs.command_line import main
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: object) -> Any:

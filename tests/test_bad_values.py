@@ -23,13 +23,13 @@ import pytest
 import yaml
 
 from scaling.base.numbers import Range
-from scaling.cli import main
 from scaling.config import schema
 from scaling.config.compose import FIXED
 from scaling.config.shape import SIZES
 from scaling.sweeps import file as sweep_file
 from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS
 from scaling.tables import table
+from scaling.verbs.command_line import main
 
 REFUSAL, ANSWER = 2.0, 12.0  # seconds of this process's own time that a refusal and an answer may take
 GROWTH = 400 << 10  # kB by which a case may raise the process's memory

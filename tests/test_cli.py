@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import scaling
-from scaling import cli
 from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import Range
 from scaling.base.printing import byte_size, short, span
-from scaling.cli import VERBS, documented, main
 from scaling.config.files import names
+from scaling.verbs import command_line as cli
 from scaling.verbs import function_name, function_of
+from scaling.verbs.command_line import VERBS, documented, main
 from scaling.verbs.verb import Flag, Result, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
@@ -23,7 +23,7 @@ HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transfor
 
 def test_help_imports_nothing_heavy_and_names_every_verb():
     asked = [["--help"], [], ["--version"], ["no-such-verb"], *([*name.split(), "--help"] for name in VERBS)]
-    code = f"import sys; from scaling.cli import main\nfor words in {asked!r}:\n  try: main(words)\n"
+    code = f"import sys; from scaling.verbs.command_line import main\nfor words in {asked!r}:\n  try: main(words)\n"
     code += "  except SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
@@ -189,7 +189,7 @@ def test_numbers_are_written_in_a_readable_unit():
 
 def test_an_interrupt_during_the_import_is_no_traceback():
     code = "import builtins, sys\nreal = builtins.__import__\ndef stop(name, *rest):\n"
-    code += "    if name == 'scaling.cli': raise KeyboardInterrupt\n    return real(name, *rest)\n"
+    code += "    if name == 'scaling.verbs.command_line': raise KeyboardInterrupt\n    return real(name, *rest)\n"
     code += "builtins.__import__ = stop\nfrom scaling.__main__ import run; sys.exit(run())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import scaling
-from scaling.cli import VERBS
 from scaling.config import schema
 from scaling.config.compose import FIXED
 from scaling.config.files import names
 from scaling.laws import LAWS
+from scaling.verbs.command_line import VERBS
 from tests.command_line import printed, refused
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "scaling"
 FLOORS = """
     base kernels metrics config executors model data objectives laws ledger evaluation interop training
-    inside studies sweeps tables reports verbs __init__ cli __main__
+    inside studies sweeps tables reports verbs __init__ __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {

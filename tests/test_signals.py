@@ -16,7 +16,7 @@ import pytest
 
 from scaling.base import signals
 from scaling.base.signals import Stopped
-from scaling.cli import main
+from scaling.verbs.command_line import main
 from tests.studies.test_unfinished import write
 from tests.sweeps.conftest import write as write_sweep
 from tests.training.conftest import SABOTEUR, Child, ends, words

@@ -9,8 +9,8 @@ import pandas
 import pytest
 
 import scaling
-from scaling.cli import main
 from scaling.laws.fit import MOST_POINTS
+from scaling.verbs.command_line import main
 from tests.command_line import refused
 
 TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}

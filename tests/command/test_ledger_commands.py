@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import scaling
-from scaling.cli import main
 from scaling.ledger import Ledger
+from scaling.verbs.command_line import main
 from tests.command_line import refused
 
 EVIL = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>"

@@ -12,7 +12,6 @@ import torch
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import assignments
 from scaling.config.schema import build
 from scaling.data.batches import training
@@ -21,6 +20,7 @@ from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.vectors import read, table
 from scaling.objectives import Causal
+from scaling.verbs.command_line import main
 from tests import command_line
 from tests.data.conftest import prepared, refused
 

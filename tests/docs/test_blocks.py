@@ -26,8 +26,8 @@ import pytest
 import scaling
 import scaling.laws
 from scaling.base.errors import BAD_INPUT, ScalingError
-from scaling.cli import main, named, parsed
 from scaling.verbs import function_name
+from scaling.verbs.command_line import main, named, parsed
 from scaling.verbs.verb import verb
 
 ROOT = Path(__file__).parents[2]

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from scaling.cli import main
 from scaling.config import compose as config
 from scaling.config.schema import build
 from scaling.interop import run, weights
 from scaling.interop.huggingface import Saved
 from scaling.training.experiment import assemble
 from scaling.training.run import train
+from scaling.verbs.command_line import main
 from tests import command_line
 from tests.data.conftest import jsonl
 

@@ -10,9 +10,9 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 import scaling
-from scaling.cli import main
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
+from scaling.verbs.command_line import main
 from tests.data.conftest import jsonl
 from tests.evaluation.conftest import refused, untrained
 

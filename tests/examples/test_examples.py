@@ -14,7 +14,6 @@ import torch
 
 import scaling
 from examples import minimal
-from scaling.cli import main
 from scaling.config.compose import load
 from scaling.config.schema import extend
 from scaling.laws import fit, named
@@ -22,6 +21,7 @@ from scaling.laws.points import load_points
 from scaling.laws.written import constrained_law, read_law
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise
+from scaling.verbs.command_line import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

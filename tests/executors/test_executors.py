@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from scaling.base.errors import DISK, ScalingError
-from scaling.cli import main
 from scaling.executors import End, scheduler
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
+from scaling.verbs.command_line import main
 from tests.serial import work
 from tests.studies.test_unfinished import ended, lacking, scaling, training, until, write
 

@@ -8,11 +8,11 @@ import torch
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.interop import huggingface, peft, weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
 from scaling.model.tuning import IA3, LoRA, Prompt
+from scaling.verbs.command_line import main
 from tests.command_line import refused
 from tests.interop.test_huggingface import theirs, transformers
 

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.codec import Codec
@@ -22,6 +21,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger
+from scaling.verbs.command_line import main
 from tests.command_line import printed, refused
 from tests.disk import fill
 

@@ -9,9 +9,9 @@ import pytest
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.laws import Points, compare, exponents, fit, fit_joint, prediction
 from scaling.laws.compare import advantage, akaike_weights, mean_interval
+from scaling.verbs.command_line import main
 from tests.command_line import printed, refused
 from tests.laws.conftest import LAW, THETA, study
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.base.errors import DISK, ScalingError
-from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.ledger.document import Damaged, Log, entries, publish, read, seal
+from scaling.verbs.command_line import main
 from tests.ledger.conftest import claimed
 
 ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]

@@ -16,11 +16,11 @@ import pytest
 
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
-from scaling.cli import SCHEMA, VERBS, main
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream
+from scaling.verbs.command_line import SCHEMA, VERBS, main
 from tests.docs.test_blocks import drawn_curves
 from tests.reports.conftest import make_study
 

@@ -25,7 +25,6 @@ import scaling
 from scaling.base.errors import ScalingError
 from scaling.base.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
 from scaling.base.printing import tag
-from scaling.cli import main
 from scaling.config.compose import load
 from scaling.laws.points import SETUP
 from scaling.laws.report import coverage, held_out
@@ -41,6 +40,7 @@ from scaling.studies.plan import enter, plan
 from scaling.studies.predictions import register
 from scaling.studies.question import read
 from scaling.training.experiment import assemble
+from scaling.verbs.command_line import main
 from scaling.verbs.fit import read_curves
 from tests import command_line
 from tests.reports.conftest import SMALL, make_study

@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks.coverage.studies import SCORE
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.executors import scheduler
 from scaling.laws import named
 from scaling.laws.next_run import parse_goal
@@ -35,6 +34,7 @@ from scaling.studies.question import Question, read
 from scaling.studies.scheduler import Runs, grow, train
 from scaling.studies.tasks import score_columns, task_plan
 from scaling.training.run import train_run
+from scaling.verbs.command_line import main
 from tests.command_line import refused
 from tests.serial import Serial, work
 from tests.studies.test_unfinished import SET, lacking, write

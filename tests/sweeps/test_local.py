@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 import scaling
-from scaling.cli import main
 from scaling.laws.points import load_points
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
@@ -26,6 +25,7 @@ from scaling.studies.plan import enter, plan
 from scaling.sweeps.pull import STEP
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
+from scaling.verbs.command_line import main
 from tests import command_line
 from tests.command_line import printed
 from tests.serial import work

@@ -14,11 +14,11 @@ import torch
 from lightning.pytorch import Callback
 
 import scaling
-from scaling import cli
 from scaling.config import compose as config
 from scaling.interop.run import read
 from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
+from scaling.verbs import command_line as cli
 
 TINY = dict(
     word.split("=")

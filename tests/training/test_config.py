@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import scaling
-from scaling import cli
 from scaling.ledger import run_id
 from scaling.training import machine
 from scaling.training.evaluation import FORWARD, FREE
+from scaling.verbs import command_line as cli
 from tests.command_line import printed, refused
 from tests.training.conftest import experiment, train, words
 

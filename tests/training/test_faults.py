@@ -12,11 +12,11 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from scaling import cli
 from scaling.base.errors import ScalingError
 from scaling.data.batches import Batches
 from scaling.data.module import TrainingLoader
 from scaling.ledger.document import read, seal
+from scaling.verbs import command_line as cli
 from tests.training.conftest import ends, left, train, words
 
 ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after the last step the evaluation

@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 
 import scaling
-from scaling import cli
 from scaling.base.signals import Stopped
 from scaling.ledger import Ledger
 from scaling.training import ranks
+from scaling.verbs import command_line as cli
 from tests.training.conftest import STILL, ends, left, losses, train, words
 
 slow = pytest.mark.slow

@@ -12,11 +12,11 @@ import torch
 import scaling
 from scaling import evaluate, predict
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.interop.run import averaged, read
 from scaling.ledger import Ledger
 from scaling.training.experiment import assemble
 from scaling.training.finetune import compose
+from scaling.verbs.command_line import main
 from tests import command_line
 from tests.command_line import printed
 from tests.data.conftest import jsonl

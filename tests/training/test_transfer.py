@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
-from scaling.cli import main
 from scaling.interop import weights
 from scaling.interop.run import read, write
 from scaling.ledger import Ledger, run_id
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
 from scaling.training.module import FamilyModule
+from scaling.verbs.command_line import main
 from tests.command_line import printed, refused
 from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
 
