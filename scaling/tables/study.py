@@ -17,7 +17,6 @@ from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared, is_counted
 from scaling.studies.question import named as study_name
 from scaling.studies.tasks import task_plan, unstarted
-from scaling.sweeps.points import WANDB
 from scaling.tables.results import Results, by_key, read_ledger, read_points
 from scaling.tables.table import Downstream, Table, located
 from scaling.training.finetune import check_task, name_of, named
@@ -84,21 +83,10 @@ def held(
     study: str | None = None,
     columns: Sequence[Downstream] = (),
 ) -> Results:
-    """The runs of the table that a ledger, kept points or a project of W&B (`wandb:PROJECT`) hold, with the scores in
-    these columns and in its own. Other settings than theirs are refused.
+    """The runs of the table that a ledger or kept points hold, with the scores in these columns and in its own. Other
+    settings than theirs are refused.
     """
-    runs = table.load(table.baseline, words)["runs"]
-    folder = Path(source or runs)
-    if str(source).startswith(WANDB):
-        from scaling.sweeps.pull import pull
-
-        project, planned = str(source).removeprefix(WANDB), None
-        if project.count("/") == 2:  # a sweep, which is a study of its own
-            study = study or project.rpartition("/")[2]
-        else:
-            planned = plan(question(table, words, study), words)
-            study = planned.question.name
-        folder = Path(pull(project, None, runs, planned)["folder"])
+    folder = Path(source or table.load(table.baseline, words)["runs"])
     if folder.suffix == ".csv":
         refuse(study, "kept points are of one table's studies", "leave it out", key="--study", value=study)
         points = read_points(folder, table)

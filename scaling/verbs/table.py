@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from scaling.studies.scheduler import Unfinished
     from scaling.tables.results import Results
+    from scaling.tables.table import Downstream
     from scaling.tables.table import Table as File
 
 Rows = Annotated[Sequence[str], Flag("row"), "only this row; repeats"]
@@ -120,7 +121,7 @@ def table(
     same command continues a training that was stopped.
     """
     from scaling.tables import count, document
-    from scaling.tables.study import held, trained
+    from scaling.tables.study import trained
     from scaling.tables.table import read
 
     of_runs = [("train", train), ("from", source), ("study", study), ("downstream", downstream), ("keep", keep)]
@@ -140,7 +141,7 @@ def table(
         options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
         results, missing = trained(file, words, study, scored, **options)
     elif not counts:
-        results = held(file, words, source, study, scored)
+        results = _held(file, words, source, study, scored)
     trained_by = () if results is None else results.settings
     show = document.document(file, count.counts(file, [*trained_by, *words]), results)
     if counts and progress:
@@ -171,16 +172,15 @@ def decide(
     and scores for the paper's. In the points of a study, the smaller sizes and budgets decide for the largest.
     """
     from scaling.tables.decision import Scale, decisions, of_study
-    from scaling.tables.study import held
     from scaling.tables.table import read
 
     file, words, found_decisions = read(name).only(list(rows)), list(overrides), None
     if source is not None and Path(source).suffix == ".csv":
         found_decisions = of_study(Path(source), {row.name for row in file.rows})
     if found_decisions is None:
-        results, larger = held(file, words, source, study, file.chosen(downstream)), None
+        results, larger = _held(file, words, source, study, file.chosen(downstream)), None
         if against is not None:
-            final = held(file, [word for word in words if word.startswith("runs=")], against).final()
+            final = _held(file, [word for word in words if word.startswith("runs=")], against, None).final()
             larger = Scale(str(against), final, file.judged_by == "score")
         found_decisions = decisions(file, results, larger)
     else:
@@ -189,3 +189,24 @@ def decide(
             refuse(value, what, "leave it out", key=f"--{option}", value=str(value))
     refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
     return Decisions({"table": file.name, "decisions": found_decisions})
+
+
+def _held(
+    file: File, words: Sequence[str], source: str | Path | None, study: str | None, columns: Sequence[Downstream] = ()
+) -> Results:
+    """The runs of a table that a ledger, kept points or a project of W&B (`wandb:PROJECT`) hold."""
+    from scaling.sweeps.points import WANDB
+    from scaling.tables.study import held, question
+
+    if str(source).startswith(WANDB):
+        from scaling.studies.plan import plan
+        from scaling.sweeps.pull import pull
+
+        project, planned = str(source).removeprefix(WANDB), None
+        if project.count("/") == 2:  # a sweep, which is a study of its own
+            study = study or project.rpartition("/")[2]
+        else:
+            planned = plan(question(file, words, study), words)
+            study = planned.question.name
+        source = pull(project, None, file.load(file.baseline, words)["runs"], planned)["folder"]
+    return held(file, words, source, study, columns)
