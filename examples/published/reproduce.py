@@ -17,8 +17,8 @@ from scaling.laws.predict import predict_runs, rows_of
 HEAD = """# Published fits, reproduced
 
 Made by `python examples/published/reproduce.py > docs/published_fits.md`, from the points in its folder `tables`.
-"Holds" means that the difference is within the printed digits and within the tolerance and random draws of the published
-procedure; an objective holds if ours is not higher.
+"Holds" means that the printed digits, and the tolerance and random draws of the published procedure, explain the
+difference; an objective holds if ours is not higher.
 
 | law | set | quantity | published | ours | difference | |
 |---|---|---|---:|---:|---:|---|
@@ -27,13 +27,13 @@ procedure; an objective holds if ours is not higher.
 FINDINGS = """
 ## What the reproduction shows
 
-- **datablations.** The published constants are the highest of four optima: with the same points, objective and
-  held constants the other three are lower. The valley between them is flat (from R_D* 15 to 160 the objective changes by
+- **datablations.** The published constants are the highest of four optima: with the same points, objective and held
+  constants the other three are lower. The valley between them is flat (from R_D* 15 to 160 the objective changes by
   0.2%), so these 182 points do not determine R_D* and R_N* separately. Our 95% intervals by profile:
   {repetition}.
 - **porian2024.** From the published minima the exponents agree to rounding. From the points they differ in the third
-  or fourth decimal, because minima are medians over random draws of seed noise, and our draws are different. The published
-  intervals include only seed noise. The minima scatter more than this about the law, so our intervals are wider:
+  or fourth decimal, because minima are medians over random draws of seed noise, and our draws are different. The
+  published intervals include only seed noise. The minima scatter more about the law, so our intervals are wider:
 {scatter}.
 - **gadre2024.** There are five points for four parameters: the fit agrees to every printed digit, and its intervals
   carry little information.
