@@ -180,8 +180,8 @@ def gc(
         scaling gc                        list them
         scaling gc --free --weights       delete them, and the final weights of finished runs
 
-    The files are checkpoints of runs and of trunks whose branches are done, and incomplete files of killed workers. Specs,
-    logs and results stay. --weights adds the final weights that no other run needs.
+    The files are checkpoints of ended runs and of trunks whose branches have ended, and incomplete files of killed
+    workers. Specs, logs and results stay. --weights adds the final weights that no other run needs.
     """
     ledger = Ledger.open(runs)
     waste, waiting = space.waste(ledger, weights)
