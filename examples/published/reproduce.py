@@ -50,7 +50,7 @@ loss the probability of a byte of ARC-Easy's right answers. There is no publishe
 
 
 class Row(NamedTuple):
-    """A published figure and ours; `tolerance` is what its printed digits and its procedure explain."""
+    """A published figure and ours; `tolerance` is the difference that its printed digits and its procedure explain."""
 
     law: str
     set: str
@@ -115,7 +115,7 @@ def rows() -> Iterator[Row]:
 
 
 def two_steps() -> Iterator[str]:
-    """Yield a line a held-out run of the OLMo ladder: its loss and its score, observed and predicted."""
+    """Yield a line for each held-out run of the OLMo ladder: its loss and its score, observed and predicted."""
     chain, large = olmo_ladder.two_step()
     losses, scores = (predict_runs(law, rows_of(large, law), method="t") for law in (chain.loss, chain))
     for run, loss, score, a, b in zip(large["run"], large["loss"], large["accuracy"], losses, scores, strict=True):
