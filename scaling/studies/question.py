@@ -1,4 +1,4 @@
-"""Question: a study's YAML. What is asked, which runs answer it, which are held out to test it."""
+"""Question: a study's YAML, with its question, the runs that answer it, and the held-out runs that test it."""
 
 from __future__ import annotations
 
@@ -75,12 +75,11 @@ Source = str | Path | Line
 class Question:
     """`set` holds for every run; `grid` and `held_out` are grids, or lists of them: axes, or a kind with its keys.
 
-    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` sets each run's learning
-    rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
-    none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
-    where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs;
-    `resources` are what each run takes; `minutes` is what the study promises to take, or else its scale `small` is
-    taken. `source` is its name or its file, as a command names it.
+    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` is a rule for the runs'
+    learning rates. The first of several laws answers; a comparison of rows needs none. `suppose` is the law (and the
+    `noise` of log loss) that a plan assumes; `at` is the chosen scale, if a study has several; each run is finetuned on
+    `tasks`, with the keys of these runs; `resources` are the resources of each run; if the study would take longer than
+    `minutes`, its scale `small` is used. `source` is its name or its file, as a command names it.
     """
 
     name: str
@@ -103,7 +102,7 @@ class Question:
 
     @property
     def law(self) -> str | None:
-        """The law that answers."""
+        """The first law, which answers the question."""
         return next(iter(self.laws), None)
 
     @property

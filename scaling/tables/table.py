@@ -24,13 +24,13 @@ from scaling.training.finetune import name_of, named
 ALL = "all"
 """The word for every column of a table that has tasks."""
 COMPARED = {"early": "early_loss", "loss": "final_loss", "score": None}
-"""What of a run is ranked against the paper's figures, and against which of them unless the table names another."""
+"""The values of a run that are ranked against the paper's figures, and the default columns of these figures."""
 MEASURES = {
     "sequential": "Sequential steps, measured",
     "path": "Path length, measured",
     "training": "Training FLOPs, ours",
 }
-"""The titles of what a table may measure of its rows besides size and operations."""
+"""The titles of further quantities that a table may measure."""
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
@@ -63,7 +63,7 @@ SEEDS: dict[str, Any] = dict.fromkeys(("baseline", "others"), PositiveInt)
 
 @dataclass(frozen=True)
 class Row:
-    """`published` holds the figures by column, words where they are none; what the paper left empty is not in it."""
+    """`published` has the figures by column, or words; cells that the paper leaves empty are not in it."""
 
     name: str
     heading: str
