@@ -119,6 +119,16 @@ def test_ordered_colours_grow_lighter_evenly():
     assert lightness[-1] < 0.8, "the palest still shows on white"
 
 
+def test_a_column_that_the_law_does_not_read_may_have_gaps_and_numbers_may_be_words():
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 4), np.geomspace(1e9, 1e11, 5)))
+    gaps, words = np.where(N > 3e9, np.nan, N), [f"{tokens / 1e6:.0f}M" for tokens in D]
+    runs = {"run": [f"run-{row % 4}" for row in range(20)], "step": np.arange(20), "C": gaps, "seen": words}
+    runs["loss"] = chinchilla(N, D, 0.003)
+    for columns, law in (({"N": N, "D": D}, "chinchilla"), ({"N": gaps}, "L(seen) = E + A*seen^-a")):
+        fit = scaling.fit({**runs, **columns}, law=law, hold_out="loss<2.5", intervals="none", starts=24)
+        assert ("learning_curves" in fit.pictures) == ("D" in columns)
+
+
 def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
     rng = np.random.default_rng(0)
@@ -130,6 +140,7 @@ def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     mixtures = {f"p_{n}": p[:, n - 1] for n in (1, 2, 3)} | {"loss": loss}
     fit = scaling.fit(mixtures, law="mixture_exponential_3", **few)
     assert [axes.get_xscale() for axes in fit.plot("residuals").panels] == ["linear", "linear", "log"]
+    assert np.isfinite(fit.predict(p_1=0.5, p_2=0.5, p_3=0.0)["run_high"]).all()
     N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
     theta = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
     loss = scaling.laws.named("vocabulary").predict(theta, {"N": N, "V": V, "H": H}) + 1e-3 * rng.standard_normal(27)

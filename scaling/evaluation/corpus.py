@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
+from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
 
@@ -74,12 +75,11 @@ def windows(
     A decoder reads its start token before the first window. An encoder-decoder reads the tokens before a window as its
     source, ended by `eos`, and writes the window.
     """
-    start = [ids[name] for name in ("start", "bos") if name in ids][:1]
+    start, end = framing(family, ids)
     if source is not None:
         joined = [*source, ids["bos"]] if family == "decoder" and "bos" in ids else source
         yield Request(tuple(joined), tuple(text))
         return
-    end = [ids["eos"]] if "eos" in ids else []
     cuts = [0, *range(length if family == "decoder" else stride, len(text), stride), len(text)] if text else []
     for place, stop in itertools.pairwise(cuts):
         if family == "decoder":
@@ -122,10 +122,8 @@ def costs(scorer: Scorer | MaskedScorer, group: Sequence[Pair], stride: int) -> 
     return [sum(float(next(nats).sum()) for _ in windows_of_document) for windows_of_document in each]
 
 
-def documents(
-    pairs: Iterable[Pair], codec: Codec, nats: Callable[[Sequence[Pair]], Sequence[float]]
-) -> Iterator[Document]:
-    """Each document scored by `nats`, which takes many at once."""
+def documents(pairs: Iterable[Pair], codec: Codec, scorer: Scorer | MaskedScorer, stride: int) -> Iterator[Document]:
+    """Each document with what it costs, many scored at once."""
     specials, pairs, index = set(codec.specials.values()), iter(pairs), itertools.count()
 
     def some() -> Iterator[Pair]:
@@ -135,6 +133,6 @@ def documents(
             yield pair
 
     while group := list(some()):
-        for (_, text), cost in zip(group, nats(group), strict=True):
+        for (_, text), cost in zip(group, costs(scorer, group, stride), strict=True):
             spelled = codec.decode([token for token in text if token not in specials])
             yield Document(next(index), len(text), len(spelled.encode()), cost)

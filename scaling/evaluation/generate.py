@@ -45,12 +45,27 @@ def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | Non
     return Batch(tokens, torch.full_like(tokens, IGNORE), documents=documents, **rest)
 
 
+_FRAMES = {"encoder": (("cls",), ("sep",)), "decoder": (("start", "bos"), ()), "encoder_decoder": ((), ("eos",))}
+
+
+def framing(family: str, ids: Mapping[str, int]) -> tuple[list[int], list[int]]:
+    """The special tokens that training puts before and behind a text, the source of an encoder-decoder, as far as a run
+    has them.
+    """
+    before, after = ([ids[name] for name in names if name in ids][:1] for names in _FRAMES[family])
+    return before, after
+
+
+def start(ids: Mapping[str, int]) -> int:
+    """The token that what an encoder-decoder writes begins behind."""
+    return ids.get("start", ids.get("bos", 0))
+
+
 def prompts(rows: Sequence[Sequence[int]], family: str, ids: Mapping[str, int]) -> Batch:
     """Texts of unequal length that a model of the family continues, or answers where it is an encoder-decoder."""
     tokens, documents = aligned(rows, ids.get("pad", 0))
     if family == "encoder_decoder":
-        start = torch.full((len(rows), 1), ids.get("start", ids.get("bos", 0)))
-        return prompt(start, source=tokens, source_documents=documents)
+        return prompt(torch.full((len(rows), 1), start(ids)), source=tokens, source_documents=documents)
     # A prefix LM sees its prompt whole; other decoders do not look.
     return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))
 

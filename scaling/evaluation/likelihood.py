@@ -20,7 +20,7 @@ from torch import Tensor
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, refuse
 from scaling.data.codec import Codec
-from scaling.evaluation.generate import aligned, prompt
+from scaling.evaluation.generate import aligned, framing, prompt, start
 from scaling.model.context import Cache
 from scaling.model.family import Family, vectors
 from scaling.model.heads import log_softmax
@@ -33,11 +33,11 @@ class Request(NamedTuple):
     continuation: tuple[int, ...]
 
 
-def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tuple[str, str]]) -> list[Request]:
-    """A context and a continuation each, `start` before the context.
+def requests(codec: Codec, special: Sequence[int], joins: bool, pairs: Sequence[tuple[str, str]]) -> list[Request]:
+    """A context and a continuation each, `special` tokens before the context.
 
     Where both are read as one text (`joins`), they are tokenized as one, and the continuation has the tokens behind
-    those that the context has by itself. Otherwise each is tokenized by itself, and `start` ends the context.
+    those that the context has by itself. Otherwise each is tokenized by itself, and `special` ends the context.
     """
 
     def encoded(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -47,7 +47,7 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     contexts = encoded(context for context, _ in pairs)
     if not joins:
         seconds = encoded(continuation for _, continuation in pairs)
-        return [Request((*contexts[context], *start), seconds[continuation]) for context, continuation in pairs]
+        return [Request((*contexts[context], *special), seconds[continuation]) for context, continuation in pairs]
     # The end of each context that is tokenized together with its continuations: its last line, where that has the same
     # tokens by itself, or else all of it. So long contexts are tokenized once.
     tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
@@ -62,12 +62,13 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
         ids, count = joined[tails[context] + continuation], len(alone[tails[context]])
         before = contexts[context][: len(contexts[context]) - count]
         cut = max(0, min(count, len(ids) - 1))
-        listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
+        listed.append(Request((*special, *before, *ids[:cut]), ids[cut:]))
     return listed
 
 
 TOKENS = 1 << 14  # of one forward pass
 ROWS = 1 << 10  # targets whose chances of all tokens are held at once
+NOTHING = "there is no token to score", "give each continuation some text"  # an error and its fix
 Item = TypeVar("Item")
 Pass = tuple[Tensor, Tensor, Sequence[int]]
 """One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
@@ -126,7 +127,7 @@ class Scorer:
     def fitted(self, request: Request) -> Request:
         """The request within the window: without the first tokens of a context that is too long."""
         context, continuation = request
-        refuse(not continuation, "there is no token to score", "give each continuation some text")
+        refuse(not continuation, *NOTHING)
         if len(continuation) > self.length:
             what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
             raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
@@ -205,9 +206,9 @@ class Scorer:
 
     def _encoded(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         source, documents = aligned(contexts, self.ids.get("pad", 0))
-        first = next((self.ids[name] for name in ("start", "bos") if name in self.ids), 0)
-        start = torch.full((len(contexts), 1), first)
-        memory = self.model.encode(prompt(start, source=source, source_documents=documents).to(self.device))
+        first = start(self.ids)
+        written = torch.full((len(contexts), 1), first)
+        memory = self.model.encode(prompt(written, source=source, source_documents=documents).to(self.device))
         assert memory is not None
 
         def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -278,29 +279,32 @@ class MaskedScorer:
 
     def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
         """The negative pseudo-log-likelihood of each text."""
-        rows = [(number, *row) for number, text in enumerate(texts) for row in self._rows(np.asarray(text, np.int64))]
+        arrays = [np.asarray(text, np.int64) for text in texts]
+        begins = None if self.masking == "token" else self.words
+        words = [np.cumsum(np.ones(len(text), bool) if begins is None else begins[text]) for text in arrays]
+        sizes = [min(self.length, len(self.framed(text))) for text in arrays]
+        places = {(number, at): size for number, size in enumerate(sizes) for at in range(len(arrays[number]))}
         totals = np.zeros(len(texts))
-        for group in batches({index: len(row) for index, (_, row, _, _) in enumerate(rows)}, self.tokens):
-            owners, lines, places, tokens = zip(*(rows[index] for index in group), strict=True)
-            hidden = self._hidden(lines)[range(len(group)), places]
-            np.add.at(totals, list(owners), nats_of(self.model.head, hidden, torch.tensor(tokens).to(hidden.device)))
+        for group in batches(places, self.tokens):  # a batch makes its own windows: those of all tokens are large
+            rows = (self._row(arrays[number], words[number], at) for number, at in group)
+            windows, masks, tokens = zip(*rows, strict=True)
+            hidden = self._hidden(windows)[range(len(group)), masks]
+            nats = nats_of(self.model.head, hidden, torch.tensor(tokens).to(hidden.device))
+            np.add.at(totals, [number for number, _ in group], nats)
         return totals.tolist()
 
-    def _rows(self, text: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
-        """For each token of a text a framed window with its masks, the place in it, and the token."""
-        space = self.length - len(self.framed(np.empty(0, np.int64)))
-        begins = np.ones(len(text), bool) if self.masking == "token" or self.words is None else self.words[text]
-        word = np.cumsum(begins)
-        for at in range(len(text)):
-            first = max(0, min(at - space // 2, len(text) - space))
-            window = text[first : first + space].copy()
-            part = word[first : first + space]
-            window[(np.arange(len(window)) >= at - first) & (part == word[at])] = self.ids["mask"]
-            yield self.framed(window), at - first + ("cls" in self.ids), int(text[at])
+    def _row(self, text: np.ndarray, word: np.ndarray, at: int) -> tuple[np.ndarray, int, int]:
+        """The framed window around a token with its masks, the place in it, and the token."""
+        space = self.length - len(self.framed([]))
+        first = max(0, min(at - space // 2, len(text) - space))
+        window = text[first : first + space].copy()
+        part = word[first : first + space]
+        window[(np.arange(len(window)) >= at - first) & (part == word[at])] = self.ids["mask"]
+        return self.framed(window), at - first + ("cls" in self.ids), int(text[at])
 
     def framed(self, text: Sequence[int] | np.ndarray) -> np.ndarray:
         """[CLS] text [SEP], as far as the run knows them."""
-        before, after = ([self.ids[name]] if name in self.ids else [] for name in ("cls", "sep"))
+        before, after = framing("encoder", self.ids)
         return np.concatenate([before, text, after]).astype(np.int64)
 
     @torch.inference_mode()
@@ -319,6 +323,7 @@ class MaskedScorer:
 
     def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
         """−ln p of each of some tokens that are all masked, between others."""
+        refuse(not tokens, *NOTHING)
         hidden = self.at_masks([*before, *[self.ids["mask"]] * len(tokens), *after], "text")
         return nats_of(self.model.head, hidden, torch.tensor(list(tokens)).to(hidden.device))
 
@@ -335,16 +340,23 @@ def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
     return [token for piece, name in zip(pieces, gaps) for token in (*piece, ids[name])] + list(last)
 
 
+class Filling(NamedTuple):
+    """A token that may stand at a mask, and its probability."""
+
+    text: str
+    token: int
+    probability: float
+
+
 @torch.inference_mode()
-def filled(scorer: MaskedScorer, codec: Codec, text: str, best: int) -> list[list[tuple[str, int, float]]]:
-    """The likeliest tokens at each [MASK] of a text, the best first: how each is spelled, its id, its probability."""
-    refuse(MASK not in text, "it has no mask", f"write {MASK} where a token is asked for", key="prompt", value=text)
+def filled(scorer: MaskedScorer, codec: Codec, text: Sequence[int], best: int) -> list[list[Filling]]:
+    """The likeliest tokens at each mask of a text, the best first."""
     refuse(best < 1, "expected a positive number", key="best", value=best)
-    hidden = scorer.at_masks(masked(codec, scorer.ids, text), "prompt")
+    hidden = scorer.at_masks(text, "prompt")
     chances = scorer.model.head(hidden[None])[0].double().softmax(-1).cpu().numpy()[:, : codec.size]
     chances[:, [token for token in (*codec.specials.values(), *scorer.ids.values()) if token < codec.size]] = 0
     order = np.argsort(-chances, axis=1, kind="stable")[:, :best]
     return [
-        [(codec.decode([token]), token, float(row[token])) for token in tokens]
+        [Filling(codec.decode([token]), token, float(row[token])) for token in tokens]
         for row, tokens in zip(chances, order.tolist(), strict=True)
     ]

@@ -17,6 +17,7 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
+from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MASK, MaskedScorer, Request, Scorer, requests
 from scaling.metrics.metric import Metric, ratio
 
@@ -213,14 +214,10 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
         return [scorer.gap(*codec.encode(three)) for three in parts], [False] * len(parts)
     ids, joins = scorer.ids, scorer.model.family == "decoder"
     gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
-    # What a decoder reads first, and how the source of an encoder-decoder ends.
-    frame = [ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in ids][:1]
-    if len(gaps) == 2 and places[0][2] is not None:
-        encoded = map(codec.encode, parts)
-        pairs = [
-            Request((*before, gaps[0], *after, *frame), (gaps[0], *answer, gaps[1]))
-            for before, answer, after in encoded
-        ]
-    else:
-        pairs = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
+    first, last = framing(scorer.model.family, ids)
+    pairs = requests(codec, first or last, joins, [(before, answer + after) for before, answer, after in parts])
+    for number, (*_, after) in enumerate(places):
+        if len(gaps) == 2 and after is not None:
+            before, answer, rest = codec.encode(parts[number])
+            pairs[number] = Request((*before, gaps[0], *rest, *last), (gaps[0], *answer, gaps[1]))
     return scorer.nats(pairs), [*map(scorer.truncates, pairs)]

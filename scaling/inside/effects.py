@@ -20,9 +20,9 @@ from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
-from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.inside.look import stream, towers
+from scaling.interop.run import objective_of
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
@@ -56,7 +56,7 @@ def lens(model: Family, batch: Batch) -> list[Tensor]:
     head: the last are the model's own. (nostalgebraist 2020) Of an encoder-decoder the blocks are the decoder's.
     """
     model.eval()
-    tower = list(towers(model))[-1][0]
+    tower = list(towers(model))[-1]
     after = stream(model, batch)[1:]
     logits = []
     for x in after:
@@ -180,13 +180,11 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     return loss
 
 
-def held_out(source: Pretrained, windows: int, runs: str | Path) -> list[Batch]:
+def held_out(source: Pretrained, windows: int) -> list[Batch]:
     """Batches of the validation split of the data that a run was trained on."""
     data = build("data", source.data)
-    train, validation = (data.open(split, root(runs)) for split in ("train", "validation"))
-    line, length = source.sections["objective"], source.size["length"]
-    objective = build("objective", line, Vocabulary.of(train), length, source.family)
-    batches, count = evaluation(validation, objective, min(16, windows), windows)
+    train, validation = (data.open(split, root(source.runs)) for split in ("train", "validation"))
+    batches, count = evaluation(validation, objective_of(source.sections, train), min(16, windows), windows)
     return [batches.batch(step) for step in range(count)]
 
 
@@ -197,7 +195,7 @@ def rises(loss: np.ndarray) -> dict[str, float]:
     middle, last = len(loss) // 2, len(loss) - 1
     edge = np.zeros(loss.shape, bool)
     edge[[0, last]] = edge[:, [0, last]] = True
-    bends = np.concatenate([np.diff(loss, 2, axis=axis).ravel() for axis in (0, 1)]) if last > 1 else np.zeros(1)
+    bends = np.concatenate([np.diff(loss, 2, axis=axis).ravel() for axis in (0, 1)])
     span, centre = max(float(np.ptp(loss)), 1e-12), float(loss[middle, middle])
     roughness = float(np.sqrt((bends**2).mean())) / span
     return {"loss": centre, "border": float(loss[edge].mean()) - centre, "roughness": roughness}
@@ -220,13 +218,11 @@ def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None
         for ax, (name, loss) in zip(axes, landscapes.items(), strict=True):
             steps = np.linspace(-reach, reach, len(loss))
             shown = np.nan_to_num(np.minimum(loss, levels[-1]), nan=levels[-1], posinf=levels[-1])
-            if len(loss) > 1:
-                contours = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
+            contours = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
             ax.plot(0, 0, "r+")
             ax.set_title(name, parse_math=False)
             ax.set_aspect("equal")
-        if contours is not None:
-            chart.colorbar(contours, ax=list(axes), label="nats per target")
+        chart.colorbar(contours, ax=list(axes), label="nats per target")
         content = io.BytesIO()
         chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=FORMATS[path.suffix])
     atomic.write(path, content.getvalue())

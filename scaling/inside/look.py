@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from scaling.model.watch import INPUT
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:
     """[b t w] before the first block and after each as they run, of a tower, by default the one that the head reads."""
-    stacks = dict(towers(model))
+    stacks = towers(model)
     tower = tower or list(stacks)[-1]
     states: list[Tensor] = []
 
@@ -83,7 +83,7 @@ def maps(model: Family, batch: Batch) -> list[Map]:
 
     model.eval()
     with ExitStack() as hooks, torch.no_grad():
-        for name, tower in towers(model):
+        for name, tower in towers(model).items():
             hooks.callback(setattr, tower, "weights", tower.weights)
             tower.weights = shown.append
             for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
@@ -92,11 +92,9 @@ def maps(model: Family, batch: Batch) -> list[Map]:
     return seen
 
 
-def towers(model: Family) -> Iterator[tuple[TowerName, Tower]]:
-    for name in ("encoder", "decoder"):
-        tower = getattr(model, name, None)
-        if isinstance(tower, Tower):
-            yield name, tower
+def towers(model: Family) -> dict[TowerName, Tower]:
+    """The towers whose maps are shown, the one that predicts last: of a BiLM the one that looks back."""
+    return {name: model.towers[name] for name in get_args(TowerName) if name in model.towers}
 
 
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
@@ -227,7 +225,7 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
     """The maps of the family's towers over these tokens."""
     seen = maps(model, batch_of(model, tokens))
     refuse(not seen, "no mixer of the run has weights of attention", "take a run with Attention", key="RUN")
-    shape = list(towers(model))[-1][1].shape
+    shape = list(towers(model).values())[-1].shape
     special = set(ids.values()) | set(() if codec is None else codec.specials.values())
     ordinary = [token for token in range(shape.vocabulary if codec is None else codec.size) if token not in special]
     shown = {name: [spelled(codec, ids, token) for token in row] for name, row in tokens.items()}
@@ -237,7 +235,7 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
 def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     """One row without targets, of the tokens of each tower."""
     device, rows = next(model.parameters()).device, []
-    for name, tower in towers(model):
+    for name, tower in towers(model).items():
         count = len(tokens[name])
         what = f"{count:,} tokens are more than the {tower.shape.length:,} that its {name} reads"
         refuse(count > tower.shape.length, what, "shorten the text", key="text")
@@ -245,21 +243,6 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
         rows.append(torch.tensor([list(tokens[name])], device=device))
     *sources, written = rows
     return prompt(written, source=sources[0] if sources else None)
-
-
-def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The tokens of each tower as training frames them: `encode` has those of the text, and of a target."""
-
-    def token(*names: str) -> list[int]:
-        return [ids[name] for name in names if name in ids][:1]
-
-    text = list(encode["text"])
-    if family == "encoder":
-        return {"encoder": [*token("cls"), *text, *token("sep")]}
-    if family == "decoder":
-        return {"decoder": [*token("start", "bos"), *text]}
-    start = token("start", "bos") or [0]
-    return {"encoder": [*text, *token("eos")], "decoder": [*start, *encode["target"]]}
 
 
 def _labels(tokens: Sequence[str], count: int) -> list[str]:

@@ -20,9 +20,9 @@ from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
-from scaling.evaluation.generate import aligned, prompt
+from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.look import TowerName, framed, stream
+from scaling.inside.look import TowerName, stream
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained, unfinetuned
@@ -59,15 +59,12 @@ class Reading:
         self, tokens: Sequence[int], places: np.ndarray, labels: np.ndarray, types: Sequence[Hashable]
     ) -> Labelled:
         """What of a text fits into the window; places are counted from its own first token, −1 of what has none."""
-        frames = {"decoder": ("start", "bos"), "encoder": ("cls",), "encoder_decoder": ()}
-        before = int(any(name in self.ids for name in frames[self.family]))
-        room = self.length - len(self._framed([]))
+        before, after = framing(self.family, self.ids)
+        room = self.length - len(before) - len(after)
         visible = np.flatnonzero((places >= 0) & (places < min(len(tokens), room)))
         of = [types[number] for number in visible.tolist()]
-        return Labelled(self._framed(tokens[:room]), places[visible] + before, labels[visible], of)
-
-    def _framed(self, tokens: Sequence[int]) -> list[int]:
-        return framed(self.family, self.ids, {"text": tokens, "target": []})[self.tower]
+        read = [*before, *tokens[:room], *after]
+        return Labelled(read, places[visible] + len(before), labels[visible], of)
 
 
 def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:

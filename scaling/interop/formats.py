@@ -13,10 +13,9 @@ from scaling.config.schema import overlay
 from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, switch, table, tied
 
 
-def _sizes(keys: str, **more: Blank) -> dict[str, Any]:
-    """The section `size` by the keys of config.json."""
-    sizes = ("width", "layers", "heads", "vocabulary", "length", "hidden")
-    return {ours: Blank(theirs) for ours, theirs in zip(sizes, keys.split())} | more
+def _sizes(**keys: str | Blank | Mapping[str, Any]) -> dict[str, Any]:
+    """The section `size` by the keys of config.json; of several words the first that is there."""
+    return {ours: Blank(*theirs.split()) if isinstance(theirs, str) else theirs for ours, theirs in keys.items()}
 
 
 def _stack(
@@ -43,8 +42,15 @@ def _norm(kind: str, key: str, default: float) -> dict[str, Any]:
     return {"kind": kind, "eps": Blank(key, default=default)}
 
 
-_LAYERS = "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings"
-_LONG = f"{_LAYERS} intermediate_size"
+_LENGTH = "max_position_embeddings"
+_SIZE = _sizes(
+    width="hidden_size",
+    layers="num_hidden_layers",
+    heads="num_attention_heads",
+    vocabulary="vocab_size",
+    length=_LENGTH,
+    hidden="intermediate_size",
+)
 _NO_LAST_NORM = {"kind": "Sequential", "norm": "NoNorm"}
 
 # GPT-1 and GPT-2
@@ -86,7 +92,7 @@ class GPT1(Format):
     architecture = "OpenAIGPTLMHeadModel"
     config = {"model_type": "openai-gpt", "tie_word_embeddings": True}
     model = _gpt(Blank("afn", default="gelu", values=_GPT1_WORDS), "Post", "NoNorm")
-    size = _sizes("n_embd n_layer n_head vocab_size n_positions")
+    size = _sizes(width="n_embd", layers="n_layer", heads="n_head", vocabulary="vocab_size", length="n_positions")
     names = table(_GPT_NAMES, tokens="tokens_embed", positions="positions_embed", layer="transformer.h.*")
 
 
@@ -162,10 +168,8 @@ class OPT(Format):
         position={"kind": "Learned", "offset": 2},
         tie=tied("decoder"),
     )
-    size = _sizes(
-        f"{_LAYERS} ffn_dim",
-        width=Blank("hidden_size", "word_embed_proj_dim"),
-        length=Blank("max_position_embeddings", default=2048),
+    size = _SIZE | _sizes(
+        width="hidden_size word_embed_proj_dim", length=Blank(_LENGTH, default=2048), hidden="ffn_dim"
     )
     names = table(
         """
@@ -200,13 +204,13 @@ class BLOOM(Format):
         position="ALiBi",
         tie=tied("decoder"),
     )
-    size = {
-        "width": Blank("hidden_size", "n_embed"),
-        "layers": Blank("n_layer", "num_hidden_layers"),
-        "heads": Blank("n_head", "num_attention_heads"),
-        "vocabulary": Blank("vocab_size"),
-        "length": Blank("seq_length", default=2048),
-    }
+    size = _sizes(
+        width="hidden_size n_embed",
+        layers="n_layer num_hidden_layers",
+        heads="n_head num_attention_heads",
+        vocabulary="vocab_size",
+        length=Blank("seq_length", default=2048),
+    )
     names = table(
         """
         decoder.embedding.table                            transformer.word_embeddings.weight
@@ -234,21 +238,8 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
     """
     encoder = [name for name in body.names if name.ours[0].startswith("encoder.")]
     title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
-    classes = {"classes": Names("id2label")}
-    sequence, tokens = {"kind": "Sequence", **classes, **pool}, {"kind": "Tokens", **classes, "dropout": dropout}
-    heads: list[tuple[str, str, str, dict[str, Any], str]] = [
-        ("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
-        ("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
-        (
-            "Answering",
-            "a span of the text",
-            "QuestionAnswering",
-            {"kind": "Span"},
-            "head.out.<both>  qa_outputs.<both>",
-        ),
-    ]
-    formed = []
-    for prefix, answer, task, head, tensors in heads:
+
+    def form(prefix: str, answer: str, task: str, head: dict[str, Any], tensors: str) -> type[Format]:
         attributes = {
             "__doc__": f"{title} with {answer}. (Devlin et al. 2018)",
             "__module__": body.__module__,
@@ -257,8 +248,15 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
             "names": (*encoder, *table(tensors)),
             "copies": {},
         }
-        formed.append(type(f"{prefix}{body.__name__}", (body,), attributes))
-    return formed
+        return type(f"{prefix}{body.__name__}", (body,), attributes)
+
+    classes, span = {"classes": Names("id2label")}, "head.out.<both>   qa_outputs.<both>"
+    sequence, tokens = {"kind": "Sequence", **classes, **pool}, {"kind": "Tokens", **classes, "dropout": dropout}
+    return [
+        form("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
+        form("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
+        form("Answering", "a span of the text", "QuestionAnswering", {"kind": "Span"}, span),
+    ]
 
 
 # BERT, RoBERTa, XLM-R
@@ -310,7 +308,7 @@ class BERT(Format):
         sentence={"kind": "NextSentence", "activation": "Tanh"},
         tie=["encoder", "head"],
     )
-    size = _sizes(_LONG)
+    size = _SIZE
     names = table(
         _BERT_BODY
         + """
@@ -344,7 +342,7 @@ class RoBERTa(Format):
     # Its positions are counted from one after the padding's.
     config = {"model_type": "roberta", "pad_token_id": 1, **_BERT_CONFIG}
     model = {**MaskedBERT.model, "position": {"kind": "Learned", "offset": 2}}
-    size = {**BERT.size, "length": Blank("max_position_embeddings", less=2)}
+    size = {**_SIZE, "length": Blank(_LENGTH, less=2)}
     names = table(
         f"{_BERT_BODY} head.<both>   lm_head.{{decoder.weight,bias}}",
         dense="lm_head.dense",
@@ -371,6 +369,7 @@ ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(XLMR, _POOL, _ROBERTA_
 
 # DistilBERT, and encoders whose embeddings may be narrower than the stream: ELECTRA's generators, ALBERT
 
+_SHORT_SIZE = {**_SIZE, "length": Blank(_LENGTH, default=512)}
 _DISTIL_ACTIVATION = _activation("activation", "gelu")
 _DISTIL_NORM = {"kind": "LayerNorm", "eps": 1e-12}
 _DISTIL_DROPOUT = _dropout("dropout")
@@ -398,10 +397,7 @@ class DistilBERT(Format):
             "tie": tied("encoder"),
         },
     )
-    size = _sizes(
-        "dim n_layers n_heads vocab_size max_position_embeddings hidden_dim",
-        length=Blank("max_position_embeddings", default=512),
-    )
+    size = _SHORT_SIZE | _sizes(width="dim", layers="n_layers", heads="n_heads", hidden="hidden_dim")
     names = table(
         f"""{_BERT_EMBEDDINGS}
         <encoder>.mixer.piece.<maps>.<both>                <layer>.attention.{{q,k,v,out}}_lin.<both>
@@ -425,7 +421,6 @@ ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = _with_heads(
 )
 
 _NARROW = {"width": Blank("embedding_size", default=128)}
-_NARROW_SIZE = _sizes(_LONG, length=Blank("max_position_embeddings", default=512))
 
 
 class ELECTRA(Format):
@@ -441,7 +436,7 @@ class ELECTRA(Format):
             "tie": tied("encoder"),
         },
     )
-    size = _NARROW_SIZE
+    size = _SHORT_SIZE
     names = table(
         f"""{_BERT_BODY}
         encoder.embedding.projection.<both>                electra.embeddings_project.<both>
@@ -488,7 +483,7 @@ class ALBERT(Format):
             "sentence": {"dropout": _dropout("classifier_dropout_prob")},
         },
     )
-    size = _NARROW_SIZE
+    size = _SHORT_SIZE
     names = table(
         f"""{_BERT_EMBEDDINGS}
         encoder.embedding.projection.<both>                <top>.encoder.embedding_hidden_mapping_in.<both>
@@ -573,16 +568,16 @@ class T5(Format):
         head={"kind": "Linear", "scale": _T5_SCALE},
         tie=["encoder", "decoder", "head"],
     )
-    size = {
-        "width": Blank("d_model"),
-        "heads": Blank("num_heads"),
-        "head_width": Blank("d_kv"),
-        "hidden": Blank("d_ff"),
-        "vocabulary": Blank("vocab_size"),
-        "length": Blank("n_positions", default=512),
-        "encoder": {"layers": Blank("num_layers")},
-        "decoder": {"layers": Blank("num_decoder_layers", "num_layers")},
-    }
+    size = _sizes(
+        width="d_model",
+        heads="num_heads",
+        head_width="d_kv",
+        hidden="d_ff",
+        vocabulary="vocab_size",
+        length=Blank("n_positions", default=512),
+        encoder=_sizes(layers="num_layers"),
+        decoder=_sizes(layers="num_decoder_layers num_layers"),
+    )
     names = table(_T5_NAMES, **_T5_PARTS, ours="{hidden,out}", theirs="{wi,wo}")
     # A table that is not in the file is the shared one: releases of transformers differ in what they leave out.
     copies = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), "shared.weight")
@@ -636,16 +631,8 @@ class BART(Format):
         **_two_towers(_BART_ATTENTION),
         tie=["encoder", "decoder", "head"],
     )
-    size = {
-        "width": Blank("d_model"),
-        "vocabulary": Blank("vocab_size"),
-        "length": Blank("max_position_embeddings", default=1024),
-    } | {
-        tower: {
-            "layers": Blank(f"{tower}_layers"),
-            "heads": Blank(f"{tower}_attention_heads"),
-            "hidden": Blank(f"{tower}_ffn_dim"),
-        }
+    size = _sizes(width="d_model", vocabulary="vocab_size", length=Blank(_LENGTH, default=1024)) | {
+        tower: _sizes(layers=f"{tower}_layers", heads=f"{tower}_attention_heads", hidden=f"{tower}_ffn_dim")
         for tower in ("encoder", "decoder")
     }
     names = table(
@@ -694,7 +681,7 @@ class Marian(BART):
 
 _RMS = _norm("RMSNorm", "rms_norm_eps", 1e-6)
 _UNTIED = tied("decoder", default=False)
-_LLAMA_SIZE = _sizes(_LONG, length=Blank("max_position_embeddings", default=2048))
+_LLAMA_SIZE = {**_SIZE, "length": Blank(_LENGTH, default=2048)}
 _ROPE = {"rope_parameters.rope_type": "default", "rope_scaling": None}
 
 

@@ -91,7 +91,8 @@ def read(folder: str | Path) -> Saved:
             errors.append((place.name == CONFIG, error.at(file=place)))
             continue
         # The ids of a model's first release are written by default, whatever the vocabulary.
-        vocabulary, tokens = range(size["vocabulary"]), {name: config.get(key) for name, key in _IDS.items()}
+        vocabulary, given = range(size["vocabulary"]), {name: config.get(key) for name, key in _IDS.items()}
+        tokens = {name: token[0] if isinstance(token, list) and token else token for name, token in given.items()}
         ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
         converted = to_ours(form.names, ours, plain, heads_of(sections))
         converted |= {name: torch.zeros(ours[name].shape) for name in form.absent}

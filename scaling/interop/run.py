@@ -8,11 +8,10 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +25,38 @@ from scaling.config.document import Config
 from scaling.config.schema import build, check, family, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
-from scaling.data.source import Vocabulary
+from scaling.data.source import Source, Vocabulary
 from scaling.data.store import TOKENIZER
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
-from scaling.ledger import Ledger, checkpoint, document
+from scaling.interop.location import CONFIG, SPEC, locate
+from scaling.ledger import checkpoint, document
 from scaling.ledger.run import read_result
 from scaling.model.tuned import sections
 
-CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
+IDS = "ids.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
 ANEW = "remove its folder and give the command that trained it"
 
 
 def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
-    """The model in a folder, or of a run of the ledger at `runs`: the weights of its result, its last, or a step's."""
-    folder = Path(os.path.expanduser(name))
-    if (folder / CONFIG).is_file():
-        return _own(folder)
+    """The model that a word names (`locate`): of a run the weights of its result, its last ones, or a step's."""
+    folder = locate(name, runs)
     if (folder / SPEC).is_file():
-        return _of_ledger(folder, folder.resolve().parents[1], step)
-    if (folder / huggingface.CONFIG).is_file():
-        return huggingface.read(folder)
-    refuse(folder.exists(), f"it holds neither {CONFIG} nor {SPEC}", "name a run, or import it first", file=folder)
-    ledger = Ledger.open(runs)
-    return _of_ledger(ledger.folder(ledger.find(fspath(name))), Path(runs), step)
+        return _of_ledger(folder, step)
+    what, fix = "a folder has one set of weights", "leave it out, or name a run"
+    refuse(step is not None, what, fix, file=folder, key="step", value=step)
+    return _own(folder) if (folder / CONFIG).is_file() else huggingface.read(folder)
 
 
-def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:
+def averaged(folder: Path, count: int) -> Saved:
     """A run with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section 6.1)"""
-    last = read(name, runs)
-    folder = Path(name) if (Path(name) / SPEC).is_file() else Ledger.open(runs).folder(last.place["run"])
+    last = read(folder)
     steps = sorted(step for step in checkpoint.steps(folder) if step <= last.place["step"])[-count:]
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
         raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
-    saved = [read(folder, runs, step).tensors for step in steps]
+    saved = [read(folder, step=step).tensors for step in steps]
     mean = {name: torch.stack([tensors[name].double() for tensors in saved]).mean(0).float() for name in saved[0]}
     return replace(last, tensors=mean)
 
@@ -86,13 +81,17 @@ def _own(folder: Path) -> Saved:
     ids: Mapping[str, int] = {}
     if (folder / IDS).is_file():
         ids = check(IDS, weights.read_object(folder, IDS, "scaling"), Mapping[str, int])
+        for name, token in ids.items():
+            is_beyond = token not in range(config["size.vocabulary"])
+            refuse(is_beyond, "the vocabulary has no such token", file=folder / IDS, key=name, value=token)
     elif tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
     saved = _saved(config.tree, folder / weights.FILE)
     return replace(saved, ids=ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
 
 
-def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
+def _of_ledger(folder: Path, step: int | None = None) -> Saved:
+    runs = folder.parents[1]
     try:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError):
@@ -145,12 +144,15 @@ def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tu
     """The ids that the run's data and objective gave, and its task's labels; none where its data are not here."""
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
-        vocabulary = Vocabulary.of(data.open("train", store.root(runs)))
-        shared = vocabulary, spec["size"]["length"], family(spec["model"])
-        objective = build("objective", spec["objective"], *shared)
+        objective = objective_of(spec, data.open("train", store.root(runs)))
         return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
     except ScalingError:
         return {}, ()
+
+
+def objective_of(spec: Mapping[str, Any], train: Source) -> Any:
+    """The objective of a spec, over the vocabulary of its training data."""
+    return build("objective", spec["objective"], Vocabulary.of(train), spec["size"]["length"], family(spec["model"]))
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:

@@ -93,16 +93,22 @@ def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
         path.chmod(mode)  # safetensors writes files that only their owner reads
 
 
+def aliases(model: nn.Module) -> list[tuple[Tensor, list[str]]]:
+    """Each tensor of a model with all its names: a tied table has several."""
+    names: dict[int, tuple[Tensor, list[str]]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), (tensor, []))[1].append(name)
+    return list(names.values())
+
+
 def of(model: nn.Module) -> dict[str, Tensor]:
     """A model's tensors, each once: a tied table under its first name."""
-    first = first_names(model)
-    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if first[name] == name}
+    return {names[0]: tensor for tensor, names in aliases(model)}
 
 
 def first_names(model: nn.Module) -> dict[str, str]:
     """The first name of each tensor, of a tied table under each of its names."""
-    once: dict[int, str] = {}
-    return {name: once.setdefault(id(tensor), name) for name, tensor in model.state_dict(keep_vars=True).items()}
+    return {name: names[0] for _, names in aliases(model) for name in names}
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

@@ -95,8 +95,6 @@ class IsoFlop:
     # The exponent with the noise of seeds and the bias of parabolas too. Seed noise alone is too narrow: it does not
     # hold that a parabola reads a lopsided valley off its bottom, or that the minima leave a straight line.
     exponent: Interval
-    noise: Interval  # the exponent with the noise of seeds alone, as Porian et al. print it
-    draws: np.ndarray  # the exponent of each draw of seed noise; empty without noise
     shifts: tuple[float, ...]  # the distances from the exponent of the parabolas to those of the cubics and quartics
 
     @property
@@ -144,13 +142,11 @@ def isoflop(
     exponents = _slope(budgets, np.stack([each.draws[:count] for each, _ in accepted]))
     shifts = zip(*(each.shifts for each, _ in accepted), strict=False)
     shifts = tuple(float(_slope(budgets, np.array(column))) for column in shifts if np.isfinite(column).all())
-    scatter = law.exponent
-    ends = np.quantile(exponents, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).tolist() if count else (scatter.low, scatter.high)
-    of_noise, centre = replace(scatter, low=ends[0], high=ends[1]), scatter.estimate
-    below = float(np.hypot(centre - min(scatter.low, of_noise.low), bias(shifts)))
-    above = float(np.hypot(max(scatter.high, of_noise.high) - centre, bias(shifts)))
-    exponent = replace(scatter, low=centre - below, high=centre + above)
-    return IsoFlop(along, kind, tuple(minima), law, exponent, of_noise, exponents, shifts)
+    of_noise = np.quantile(exponents, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).tolist() if count else []
+    ends, centre = (law.exponent.low, law.exponent.high, *of_noise), law.exponent.estimate
+    below, above = (float(np.hypot(reach, bias(shifts))) for reach in (centre - min(ends), max(ends) - centre))
+    exponent = replace(law.exponent, low=centre - below, high=centre + above)
+    return IsoFlop(along, kind, tuple(minima), law, exponent, shifts)
 
 
 def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | None) -> Minimum:
@@ -247,13 +243,14 @@ def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, s
     """The lowest point of Akima's piecewise cubic through log loss, of every column, by the roots of its derivative."""
     from scipy.interpolate import Akima1DInterpolator, PPoly
 
-    curves = Akima1DInterpolator(x, np.log(losses))
+    is_loss = (losses > 0).all(axis=0)  # noise about as large as the losses draws negative ones
+    curves = Akima1DInterpolator(x, np.log(np.where(is_loss, losses, 1.0)))
     lowest = np.empty((2, losses.shape[1]))
     for column, roots in enumerate(curves.derivative().roots(extrapolate=False)):
         places = np.concatenate([x, roots[np.isfinite(roots)]])
         heights = PPoly(curves.c[..., column], x)(places)
         lowest[:, column] = places[heights.argmin()], heights.min()
-    inside = (lowest[0] > x[0]) & (lowest[0] < x[-1])
+    inside = is_loss & (lowest[0] > x[0]) & (lowest[0] < x[-1])
     return *np.where(inside, (lowest[0], np.exp(lowest[1])), np.nan), AT_THE_EDGE
 
 
@@ -275,15 +272,16 @@ class Envelope:
 
 def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
     """The envelope of the curves of `points`: one row for each run and evaluation, with run, N, D, C and loss."""
-    size, names = points.numbers("N"), points["run"]
+    size = points.numbers("N")
     table = np.column_stack([size, *(points.numbers(name) for name in ("C", "D", "loss"))])
     runs = []  # the rows of each run along its training, by size and then name
-    for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
-        rows = table[names == run]
+    for run, places in sorted(points.runs().items(), key=lambda item: (size[item[1][0]], item[0])):
+        rows = table[places]
         points.refuse(np.ptp(rows[:, 0]), "one run has two sizes", "fix N", "run", value=run)
         runs.append(rows[np.argsort(rows[:, 1], kind="stable")])
-    what, fix = "an envelope needs the curves of three sizes or more", "with columns run, N, D, C and loss"
-    points.refuse(len(np.unique(size)) < 3, what, f"give a row a run and evaluation, {fix}")
+    # Two sizes between the smallest and the largest.
+    what, fix = "an envelope needs the curves of four sizes or more", "with a row a run and evaluation"
+    points.refuse(len(np.unique(size)) < 4, what, f"add curves of other sizes, {fix}")
     lowest = _lowest(runs, budgets)
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"

@@ -20,7 +20,6 @@ from scaling.laws.law import (
     coefficient,
     exponent,
     floor,
-    number,
     place,
     sigmoid,
 )
@@ -80,7 +79,7 @@ def _broken(x: str, breaks: int) -> Law:
 
     bends = [
         (
-            number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)),
+            exponent(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)),
             place(f"d_{i}", x, "unit of the column"),
             Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)),
         )
@@ -94,7 +93,7 @@ def _broken(x: str, breaks: int) -> Law:
         (
             floor("a"),
             coefficient("b"),
-            number("c_0", -10.0, 10.0, (-0.2, 1.0)),
+            exponent("c_0", -10.0, 10.0, (-0.2, 1.0)),
             *(each for bend in bends for each in bend),
         ),
         curve,
@@ -104,7 +103,7 @@ def _broken(x: str, breaks: int) -> Law:
 
 
 def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple[Parameter, ...]:
-    slope, bend = number(f"s_{name}", -5.0, 5.0, (-0.5, 0.5)), number(f"gamma_{name}", -1.0, 1.0, (-0.3, 0.3))
+    slope, bend = exponent(f"s_{name}", -5.0, 5.0, (-0.5, 0.5)), exponent(f"gamma_{name}", -1.0, 1.0, (-0.3, 0.3))
     return Parameter(f"{name}_0", unit, "log", 1e-12, 1e12, start), slope, bend
 
 
@@ -149,7 +148,7 @@ def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: str) -> L
         "Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D",
         (
             Parameter("A", unit, "log", 1e-200, 1e200, (1e-3, 1e3), linear=True),
-            *(number(f"b_{axis}", -5.0, 5.0, (-1.0, 1.0)) for axis in columns),
+            *(exponent(f"b_{axis}", -5.0, 5.0, (-1.0, 1.0)) for axis in columns),
         ),
         lambda p, x: reduce(mul, (getattr(x, axis) ** getattr(p, f"b_{axis}") for axis in columns), p.A),
         target=target,
@@ -157,7 +156,7 @@ def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: str) -> L
 
 
 def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
-    return number(name, -3.0, 3.0, (low, high))
+    return exponent(name, -3.0, 3.0, (low, high))
 
 
 def _learning_rate_batch(p: Any, x: Any) -> Dual:
@@ -216,14 +215,14 @@ def _weighted_sum(p: Any, letter: str, x: Any, domains: range) -> Dual:
 @cache
 def mixture_exponential(domains: int) -> Law:
     """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
-    later = range(2, domains + 1)
+    rest = range(2, domains + 1)
     return Law(
         f"mixture_exponential_{domains}",
         _proportions(domains),
         "L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
         "Ye et al. 2024, arXiv 2403.16952",
-        (floor("c"), coefficient("k", "nats per token"), *(number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in later)),
-        lambda p, x: p.c + p.k * np.exp(_weighted_sum(p, "t", x, later)),
+        (floor("c"), coefficient("k", "nats per token"), *(exponent(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in rest)),
+        lambda p, x: p.c + p.k * np.exp(_weighted_sum(p, "t", x, rest)),
     )
 
 
@@ -248,7 +247,7 @@ def mixture_joint(domains: int) -> Law:
         (
             *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
             *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in places),
-            *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
+            *(coefficient("A", "nats per token"), exponent("alpha"), exponent("kappa", -2.0, 2.0, (-0.5, 0.5))),
         ),
         curve,
     )
@@ -294,8 +293,8 @@ CURVE_LAWS: dict[str, Law] = {
         (
             *(floor(), *several(coefficient, "A B", at={"falls": 0.0, "rates": 1.0, "since": 1.0}), FALL),
             Parameter("c", "1 / tokens", "log", 1e-15, 1e3, (1e-8, 1e-3)),
-            *(*several(exponent, "alpha beta"), number("gamma", 0.0, 3.0, (0.1, 1.0))),
-            number("kappa", 0.2, 5.0, (0.2, 1.0)),  # below 0.2 a fall is worth a logarithm, and no run shows E
+            *(*several(exponent, "alpha beta"), exponent("gamma", 0.0, 3.0, (0.1, 1.0))),
+            exponent("kappa", 0.2, 5.0, (0.2, 1.0)),  # below 0.2 a fall is worth a logarithm, and no run shows E
         ),
         _multi_power,
     ),
@@ -466,7 +465,7 @@ LAWS: tuple[Law, ...] = (
             Parameter("B_0", "unit of the column", "log", 1e-6, 1e15, "B"),
             *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
             *several(Parameter, "h k", "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)),
-            *(number("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
+            *(exponent("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
         ),
         _learning_rate_batch,
     ),
@@ -483,7 +482,7 @@ LAWS: tuple[Law, ...] = (
             Parameter("E", "nats per token", "linear", -1e6, 1e6, (-10.0, 1.0), linear=True),
             *several(coefficient, "A G B"),
             *several(exponent, "alpha gamma beta", 0.01, 2.0, (0.05, 1.0)),
-            number("kappa", -2.0, 2.0, (-0.5, 0.5)),
+            exponent("kappa", -2.0, 2.0, (-0.5, 0.5)),
         ),
         lambda p, x: (
             p.E
@@ -504,7 +503,7 @@ LAWS: tuple[Law, ...] = (
         (
             Parameter("L_0", "nats per token", "log", 1e-6, 1e6, (1.0, 10.0)),
             *several(exponent, "a b", -1.0, 2.0, (0.01, 0.5)),
-            number("c", -1.0, 1.0, (-0.1, 0.1)),
+            exponent("c", -1.0, 1.0, (-0.1, 0.1)),
         ),
         lambda p, x: p.L_0 * _routed(p, x, np.log(x.experts)),
     ),
@@ -517,7 +516,7 @@ LAWS: tuple[Law, ...] = (
         CLARK,
         (
             *(floor(), coefficient("A", "nats per token"), exponent("a"), exponent("b", -1.0, 2.0, (0.01, 0.5))),
-            *(number("c", -1.0, 1.0, (-0.1, 0.1)), Parameter("X_0", "experts", "log", 1.0, 1e3, (1.0, 10.0))),
+            *(exponent("c", -1.0, 1.0, (-0.1, 0.1)), Parameter("X_0", "experts", "log", 1.0, 1e3, (1.0, 10.0))),
         ),
         lambda p, x: p.E + p.A * _routed(p, x, np.log(1.0 + (x.experts - 1.0) / p.X_0)),
     ),
@@ -541,7 +540,7 @@ LAWS: tuple[Law, ...] = (
         "Ludziejewski et al. 2025, arXiv 2502.05172",
         (
             *(floor(), *several(coefficient, "A B", "nats per token"), *several(exponent, "alpha beta")),
-            *several(number, "delta omega gamma zeta", -2.0, 2.0, (-0.2, 0.2)),
+            *several(exponent, "delta omega gamma zeta", -2.0, 2.0, (-0.2, 0.2)),
         ),
         _active_experts,
     ),
@@ -552,7 +551,7 @@ LAWS: tuple[Law, ...] = (
         "Liew et al. 2025, arXiv 2502.03009",
         (
             *(floor(), coefficient("A"), exponent("alpha"), exponent("gamma", -1.0, 3.0, (0.01, 0.5))),
-            *(number("omega", -1.0, 1.0, (-0.1, 0.1)), number("delta", -1.0, 1.0, (-0.2, 0.2))),
+            *(exponent("omega", -1.0, 1.0, (-0.1, 0.1)), exponent("delta", -1.0, 1.0, (-0.2, 0.2))),
             *(coefficient("B"), exponent("beta")),
         ),
         _sparse_experts,
@@ -654,7 +653,7 @@ LAWS: tuple[Law, ...] = (
                 HEIGHT,
                 *several(Parameter, "A B", "unit of the column ^ exponent", "log", 1e-30, 1e30, (1.0, 1e4)),
             ),
-            *(*several(exponent, "alpha beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
+            *(*several(exponent, "alpha beta"), exponent("s", -50.0, 50.0, (-1.0, 6.0))),
         ),
         lambda p, x: p.b + p.a * sigmoid(p.s - p.A * x.N**-p.alpha - p.B * x.D**-p.beta),
         **OF_ACCURACY,

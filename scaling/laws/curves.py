@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import nearest, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.formula import numeric
+from scaling.laws.held_out import held_out_runs
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
@@ -127,9 +128,9 @@ def read_curves(points: Points) -> list[Curve]:
         points.refuse(name not in points, f"there is no column {name!r}: {what}", f"add a column {name}", name)
     columns = {name: points.numbers(name) for name in ("N", "step", "tokens", "loss")}
     columns["lr"] = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
-    names, order, curves = points["run"].astype(str), np.argsort(columns["step"], kind="stable"), []
-    for run in dict.fromkeys(names.tolist()):
-        rows = order[names[order] == run]
+    is_held_out, curves = held_out_runs(points), []
+    for run, rows in points.runs().items():
+        rows = rows[np.argsort(columns["step"][rows], kind="stable")]
         size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
         rounded = np.rint(steps).astype(int)
         what = "has two sizes" if np.ptp(size) else f"has a step outside 1 to {MOST_STEPS:,}"
@@ -146,9 +147,8 @@ def read_curves(points: Points) -> list[Curve]:
         is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
         points.refuse(not is_schedule, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
         trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
-        is_held_out, per_step = "held_out" in points and points.numbers("held_out")[rows[0]], np.median(tokens / steps)
-        places = (rounded, losses, kinds, rates, float(per_step), trunk, validation)
-        curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out)))
+        places = (rounded, losses, kinds, rates, float(np.median(tokens / steps)), trunk, validation)
+        curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out[rows[0]])))
     return curves
 
 
@@ -350,23 +350,11 @@ class CurveFit(TableResult):
         """Loss less prediction, of all losses."""
         return self.problem.loss - self.form.predict(self.problem.theta(self.u), self.problem.columns)
 
-    @property
-    def r_squared(self) -> float:
-        """1 - Σ(loss - predicted)² / Σ(loss - mean)², over all losses."""
-        return float(1.0 - np.sum(self.residuals**2) / np.sum((self.problem.loss - self.problem.loss.mean()) ** 2))
-
-    @property
-    def mean_error(self) -> float:
-        """The mean of |predicted / loss - 1|, over all losses."""
-        return float(np.mean(np.abs(self.residuals / self.problem.loss)))
-
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
         return self.form.predict(self.problem.theta(self.u), columns_of(curve, self.reference, self.decay))
 
-    def intervals(
-        self, quantities: Sequence[str | Quantity] | None = None, level: float | None = None
-    ) -> dict[str, Interval]:
+    def intervals(self, quantities: Sequence[str | Quantity] | None = None) -> dict[str, Interval]:
         """Profile intervals, by default of E and the exponents of N and D.
 
         The scores of each trunk are added first. With n trunks, Student's t has n - 1 degrees of freedom.
@@ -375,16 +363,16 @@ class CurveFit(TableResult):
         names = usual if quantities is None else quantities
         each = [parameter(self.form, name) if isinstance(name, str) else name for name in names]
         none = np.empty((0, len(self.u)))
-        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=level or self.level)
+        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=self.level)
         return {interval.name: interval for interval in bounds}
 
-    def complete(self, begun: Curve, steps: Sequence[int] | None = None, level: float | None = None) -> list[Interval]:
+    def complete(self, begun: Curve, steps: Sequence[int] | None = None) -> list[Interval]:
         """The losses of a run at `steps` (by default its end), given those that it has logged.
 
         The best linear prediction of the run's later errors from its errors so far (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
-        goal, level = begun.at([len(begun.rates)] if steps is None else steps), level or self.level
+        goal = begun.at([len(begun.rates)] if steps is None else steps)
         seen = begun.thinned(0.0) if len(begun.steps) else begun
         seen = seen.where(seen.steps > 2 * begun.warmup)
 
@@ -404,18 +392,19 @@ class CurveFit(TableResult):
         jacobian = self.problem.linearise(self.u[None])[1][0]
         information = np.linalg.pinv(jacobian @ jacobian.T, hermitian=True)
         variance = variance + np.einsum("ij,jk,ik->i", design, information, design)
-        quantile = student(level, max(len(np.unique(self.groups)) - 1, 1))
+        quantile = student(self.level, max(len(np.unique(self.groups)) - 1, 1))
         half = quantile * np.sqrt(np.maximum(variance, 0.0))
         ends = np.exp([law, law - half, law + half]).T.tolist()
         return [
-            Interval(f"{begun.run} at step {step}", estimate, low, high, level, "t")
+            Interval(f"{begun.run} at step {step}", estimate, low, high, self.level, "t")
             for step, (estimate, low, high) in zip(goal.steps, ends, strict=True)
         ]
 
     @cached_property
     def document(self) -> dict[str, Any]:
         """The document of `scaling fit-curves --json` (docs/json.md)."""
-        seen, held_out = set(np.concatenate([curve.kinds for curve in self.curves]).tolist()), []
+        residuals, losses, held_out = self.residuals, self.problem.loss, []
+        seen = set(np.concatenate([curve.kinds for curve in self.curves]).tolist())
         errors: dict[str, float | None] = {part.name: getattr(self.sizes, part.name) for part in fields(Sizes)[:-2]}
         errors |= {name: None for name, kind in (("evaluation", 1), ("training", 0)) if kind not in seen}
         for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
@@ -433,8 +422,8 @@ class CurveFit(TableResult):
             "estimates": self.estimates,
             "intervals": {name: interval.to_json() for name, interval in self.intervals().items()},
             "errors": errors,
-            "r_squared": self.r_squared,
-            "mean_error": self.mean_error,
+            "r_squared": float(1.0 - np.sum(residuals**2) / np.sum((losses - losses.mean()) ** 2)),
+            "mean_error": float(np.mean(np.abs(residuals / losses))),
             "converged": self.converged,
             "held_out": held_out,
             "completed": [
@@ -484,7 +473,7 @@ class CurveFit(TableResult):
 
 def fit_curves(
     curves: Sequence[Curve],
-    law: str | Law = "multi_power",
+    law: str = "multi_power",
     *,
     after: float | None = None,
     level: float = 0.95,
@@ -496,9 +485,7 @@ def fit_curves(
     Losses before `after` tokens are left out. Curves with different validation sets are refused, and so are too few
     sizes for the term in N.
     """
-    is_law, choices = isinstance(law, Law) or law in CURVE_LAWS, nearest(str(law), CURVE_LAWS)
-    refuse(not is_law, "is no law of curves", choices, key="law", value=law)
-    form = law if isinstance(law, Law) else CURVE_LAWS[law]
+    form = CURVE_LAWS[law]
     used = [curve for curve in curves if not curve.held_out]
     refuse(not used, "there is no curve", "give runs that have logged losses", key="curves")
     sets, fix = sorted({curve.validation for curve in used if curve.validation}), "--where validation=…"

@@ -178,7 +178,6 @@ def design(
     target: Quantity,
     *,
     seeds: int = 1,
-    level: float = LEVEL,
 ) -> Plan:
     """The runs among `candidates`, each at most `seeds` times, that bound `target` most tightly within `budget`.
 
@@ -205,7 +204,7 @@ def design(
             chosen, best, place = [*rest, int(after.argmin())], float(after.min()), 0
     repeats = np.bincount(np.array(chosen) % len(cost), minlength=len(cost))
     columns = {name: np.repeat(problem.columns[name], repeats) for name in form.inputs}
-    expected = expected_interval(form, truth, columns, noise, target, level)
+    expected = expected_interval(form, truth, columns, noise, target)
     return Plan(repeats, float(copies.own[chosen].sum()), expected)
 
 
@@ -215,10 +214,9 @@ def expected_interval(
     columns: Columns,
     noise: float,
     target: Quantity,
-    level: float = LEVEL,
     shared: SharedErrors | None = None,
 ) -> Interval:
-    """The t-interval of `target` from runs at `columns`, for the law `truth` and errors `noise` of log loss.
+    """The 95% t-interval of `target` from runs at `columns`, for the law `truth` and errors `noise` of log loss.
 
     By expected (Fisher) information at the truth: good if the law is nearly linear, else a lower bound.
     `shared` are errors that runs share, with a known correlation.
@@ -232,9 +230,9 @@ def expected_interval(
     correlation = 0.0 if shared is None else shared.correlation
     linear = Linear(problem.linearise(u[None])[1][0].T, slope, trunks, correlation, known=0.0)
     error = noise * float(np.sqrt(linear.variances(range(runs))[0]))
-    ends = value[0] + student(level, runs - parameters) * error * np.array([0.0, -1.0, 1.0])
+    ends = value[0] + student(LEVEL, runs - parameters) * error * np.array([0.0, -1.0, 1.0])
     estimate, low, high = map(float, target.unscale(ends))
-    return Interval(target.name, estimate, low, high, level, "expected")
+    return Interval(target.name, estimate, low, high, LEVEL, "expected")
 
 
 def study_without_noise(form: Law, truth: Mapping[str, float], columns: Columns) -> tuple[Problem, np.ndarray]:

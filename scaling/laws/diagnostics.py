@@ -15,29 +15,23 @@ POINTS_A_PARAMETER = 3
 FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
 
 
-class Diagnostics:
-    """The geometry of a law and its points at the optimum, from errors and their derivative scaled by the weights.
-
-    `condition_number` is that of the Jacobian by the solver's coordinates, its columns scaled to length one;
-    `correlation` that of the estimates, in these coordinates.
+def geometry(jacobian: np.ndarray) -> tuple[float, np.ndarray]:
+    """The condition number of a law's derivative `[parameters, points]` by the solver's coordinates, each scaled to
+    length one, and the correlation of the estimates in these coordinates.
     """
-
-    def __init__(self, residual: np.ndarray, jacobian: np.ndarray):
-        length = np.linalg.norm(jacobian, axis=1)
-        scaled = jacobian.T / np.where(length > 0, length, 1.0)
-        inverse = np.linalg.pinv(scaled, rcond=1e-12)
-        covariance = inverse @ inverse.T
-        size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-        self.condition_number = float(np.linalg.cond(scaled))
-        self.residual_scale = float(np.sqrt(np.sum(residual**2) / max(len(residual) - len(jacobian), 1)))
-        self.correlation = covariance / np.outer(size, size)
+    length = np.linalg.norm(jacobian, axis=1)
+    scaled = jacobian.T / np.where(length > 0, length, 1.0)
+    inverse = np.linalg.pinv(scaled, rcond=1e-12)
+    covariance = inverse @ inverse.T
+    size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    return float(np.linalg.cond(scaled)), covariance / np.outer(size, size)
 
 
 def identify(
-    problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval], diagnostics: Diagnostics
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval], condition: float, correlation: np.ndarray
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the free parameters that are not identified, and a sentence for each."""
-    n, p, condition = len(problem.observed), len(problem.free), diagnostics.condition_number
+    n, p = len(problem.observed), len(problem.free)
     of_all, reasons = [], {}
     if n < POINTS_A_PARAMETER * p:
         fewer = f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters"
@@ -50,10 +44,11 @@ def identify(
         parameter = problem.form.parameters[problem.free[row]]
         # How fast a term falls is known where its interval is no wider than the estimate.
         if parameter.is_exponent and interval.estimate <= parameter.lower + 1e-9:
-            reasons[name] = f"is {interval.estimate:.3g}: these points show no fall with its column"
+            what = "its lower bound" if parameter.bounded else "these points show no fall with its column"
+            reasons[name] = f"is {interval.estimate:.3g}: {what}"
         elif where:
             # The parameter whose estimate moves most with that of this one.
-            strength = np.where(np.arange(p) == row, -1.0, np.abs(diagnostics.correlation[row]))
+            strength = np.where(np.arange(p) == row, -1.0, np.abs(correlation[row]))
             partner = problem.free_names[int(strength.argmax())]
             reasons[name] = f"is not separated from {partner} by these points: the interval is open {where}"
         elif parameter.is_exponent and is_wide(interval):

@@ -103,7 +103,7 @@ class Fit(Report):
         check_columns(law.form, columns, key="target")
         rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, float)) for column in columns.values()))
         table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
-        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
+        predicted = predict_runs(law, table, self.level, self.method)
         return _frame({**one.row, law.form.target: one.estimate, **one.to_json()} for one in predicted)
 
     def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
@@ -118,6 +118,8 @@ class Fit(Report):
         law, document = self._needs_law("optimise"), self.document
         if isinstance(law, TwoStep):
             law, document = law.loss, document["steps"][0]
+        is_of_size = set(law.form.inputs) == {"N", "D"}
+        refuse(not is_of_size, f"{law.form.name} is no law of N and D alone", "fit chinchilla, for example")
         method = self.method if law.degrees_of_freedom > 0 else None
         best = budget_optimum(law, {"C": C, SERVED: served}, competitors(law), method, self.level)
         what = f"the optimum is not identified by {document['law']} of {tried(document)}"
@@ -183,10 +185,10 @@ def examine(
     errors. `largest` adds the back-test, by `refit` if a law was chosen.
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
-    tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
+    tested = None if held_out is None else judge(fit, held_out, level, method)
     budgets = [target for target in targets if _is_budget(form, target)]
     predictions = []
-    for one in predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed):
+    for one in predict_runs(fit, [row for row in targets if row not in budgets], level, method):
         identified = one.is_identified(form.target)
         row = {**one.row, form.target: one.estimate if identified else None, **one.to_json()}
         predictions.append(_answered(row, identified))
@@ -196,7 +198,7 @@ def examine(
         bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
         optima = []
     else:
-        bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
+        bounds = {} if method is None else intervals(fit, method, level=level)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
         document = _law(fit, bounds, level, group)
         others = competitors(fit) if budgets or tested else {}
@@ -259,9 +261,9 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "starts_agreeing": fit.starts_agreeing,
         "n": len(problem.observed),
         "degrees_of_freedom": fit.degrees_of_freedom,
-        "residual_scale": fit.diagnostics.residual_scale,
+        "residual_scale": float(np.sqrt(np.sum(fit.linear[0] ** 2) / max(fit.degrees_of_freedom, 1))),
         "seed_noise": fit.seed_noise,
-        "condition_number": fit.diagnostics.condition_number,
+        "condition_number": fit.geometry[0],
         "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
         "mean_absolute_relative_error": relative,
         "mean_absolute_error": float(np.mean(np.abs(errors))),
@@ -353,7 +355,7 @@ def budget_optimum(
     document: Document = {"C": compute, **({SERVED: served} if served else {})}
     best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
     row = best_run(fit, Budget(compute, served))
-    (prediction,) = predict_runs(fit, [row], level, method, seed=fit.seed)
+    (prediction,) = predict_runs(fit, [row], level, method)
     identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
     without = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
     document |= (without if best is None else _ends(best)) | prediction.to_json()
@@ -436,7 +438,8 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
 
 
 def _counts(points: Points) -> Document:
-    counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed", "planned")}
+    counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed")}
+    counts["planned"] = points.used + points.excluded + points.failed  # these are all cases
     more = {"count": points.count(), "definitions": points.definitions, "pooled": points.pooled()}
     return {"fitted": len(points), **counts, **more}
 

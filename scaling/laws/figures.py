@@ -11,6 +11,7 @@ import io
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import FittedLaw
 from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
-from scaling.laws.law import MEANINGS, with_compute
+from scaling.laws.law import MEANINGS
 from scaling.laws.optimum import FLOPS, Budget, best_run
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
@@ -197,9 +198,10 @@ class Picture:
                 if axis.get_scale() != "log":
                     continue
                 low, high = axis.get_view_interval()
-                if high / low < 10:  # plain numbers within one decade, else powers of ten alone
-                    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8), numticks=8))
-                    axis.set_major_formatter("{x:g}")
+                if high / low < 100:  # else powers of ten alone
+                    subs = (1, 1.5, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5)
+                    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+                    axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
                 axis.set_minor_formatter("")
             if axes.get_legend_handles_labels()[0]:
                 title = legend if axes is self.panels[0] else ""
@@ -237,7 +239,7 @@ def figures_of_law(
     if isinstance(fit, TwoStep):
         figures = {}
         for step, law in (("loss", fit.loss), ("task", fit.task)):
-            judged = test and judge(law, test.points, level, method, seed=fit.seed)
+            judged = test and judge(law, test.points, level, method)
             for name, picture in figures_of_law(law, judged, level=level, method=method).items():
                 figures[f"{step}_{name}" if name in STEPS else name] = picture
         return figures
@@ -248,8 +250,9 @@ def figures_of_law(
     if set(form.inputs) == {"N", "D"}:
         figures["contours"] = contours(fit)
     figures |= residual
-    if {"run", "N", "D"} <= set(points.columns) and len(set(points["run"])) < len(points):
-        figures["learning_curves"] = learning_curves(points)
+    if "run" in points and len(set(points["run"])) < len(points):
+        with suppress(ScalingError):  # a law of other columns needs no N, D or loss
+            figures["learning_curves"] = learning_curves(points)
     return figures if test is None else {**figures, "extrapolation": extrapolation(fit, test)}
 
 
@@ -300,7 +303,7 @@ def loss_against(
         for colour, name, at in curves:
             columns = {**fixed, **at, **({axis: x} if is_column else {"D": x / (FLOPS * at["N"])})}
             columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
-            predictions = predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)
+            predictions = predict_runs(fit, rows_of(columns, fit), level, method)
             if predictions[0].run is not None:  # an open end lies beyond the frame
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
@@ -357,7 +360,10 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
-    fitted_x, x = (with_compute(table.columns)[axis] for table in (points, held_out))
+    try:
+        fitted_x, x = (table.numbers(axis) for table in (points, held_out))
+    except ScalingError:  # C is no column, or has gaps
+        fitted_x, x = (FLOPS * table["N"] * table["D"] for table in (points, held_out))
     predicted, run = np.array([prediction.estimate for prediction in predictions]), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
     worst = f"{np.abs(errors).max():.2f}%" if unit.endswith("(%)") else f"{np.abs(errors).max():.2g}"
@@ -413,17 +419,15 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
 
 def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | None = None) -> Picture:
     """Draw the loss of each run along its training, darker for smaller models, and the envelope where there is one."""
-    sizes = dict(zip(points["run"].tolist(), points["N"].tolist(), strict=True))
-    colours = dict(zip(points["N"].tolist(), ordered(points["N"]), strict=True))
-    named = set(levels(points["N"], 6).tolist())
+    size, x, loss = (points.numbers(name) for name in ("N", axis, "loss"))
+    colours, named = dict(zip(size.tolist(), ordered(size), strict=True)), set(levels(size, 6).tolist())
     picture = Picture("learning curves")
     axes = picture.panel(0, Axis(label(axis)), Axis(label("loss")))
-    for run, size in sorted(sizes.items(), key=lambda item: item[1]):
-        rows = np.flatnonzero(points["run"] == run)
-        rows = rows[np.argsort(points[axis][rows])]
-        name = f"N = {short(size)}" if size in named else ""
-        named.discard(size)  # one line of a size is in the legend
-        line(axes, points[axis][rows], points["loss"][rows], colours[size], name, width=1.0)
+    for rows in sorted(points.runs().values(), key=lambda rows: size[rows[-1]]):
+        rows, N = rows[np.argsort(x[rows])], float(size[rows[-1]])
+        name = f"N = {short(N)}" if N in named else ""
+        named.discard(N)  # one line of a size is in the legend
+        line(axes, x[rows], loss[rows], colours[N], name, width=1.0)
     if envelope is not None:
         line(axes, getattr(envelope, axis), envelope.loss, KINDS[1], "envelope", "dashed", 2.0)
     return picture.finish(points, ("N", axis))

@@ -11,7 +11,7 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
+from scaling.laws.diagnostics import geometry, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
 from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law
 from scaling.laws.points import Points
@@ -69,8 +69,9 @@ class FittedLaw:
         return self.problem.scaled(self.u)
 
     @cached_property
-    def diagnostics(self) -> Diagnostics:
-        return Diagnostics(*self.linear)
+    def geometry(self) -> tuple[float, np.ndarray]:
+        """The condition number of the fit, and the correlation of its estimates."""
+        return geometry(self.linear[1])
 
     @cached_property
     def bounds(self) -> Mapping[str, Interval]:
@@ -88,7 +89,7 @@ class FittedLaw:
 
     @cached_property
     def _identified(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return identify(self.problem, self.u, self.bounds, self.diagnostics)
+        return identify(self.problem, self.u, self.bounds, *self.geometry)
 
     @property
     def not_identified(self) -> tuple[str, ...]:
@@ -186,6 +187,7 @@ def fit(
     if not isinstance(objective, Objective):
         objective = named_objective(objective or form.objective)
     problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
+    points = points.with_numbers(form)
     screened = problem.thinned(SCREENED)
     begin = draw(screened, starts, seed) if isinstance(starts, int) else prepare(screened, np.asarray(starts, float))
     best, agreeing = search(screened, begin, REFINED, effort)
@@ -232,18 +234,17 @@ def intervals(
     level: float = LEVEL,
     quantities: Sequence[str | Quantity] | None = None,
     count: int = 1000,
-    seed: int = 0,
 ) -> dict[str, Interval]:
     """An interval for each quantity: names of parameters or of the form's derived quantities, or `Quantity` objects.
 
-    Without `quantities`, every free parameter and every derived quantity. `count` and `seed` are the bootstrap's.
+    Without `quantities`, every free parameter and every derived quantity. `count` is the bootstrap's.
     """
     refuse(method not in METHODS, f"there is no interval method {method!r}", nearest(method, METHODS))
     refuse(not 0.0 < level < 1.0, "is not between 0 and 1", key="level", value=level)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
     each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
     if method == "bootstrap":
-        refits, failed = bootstrap(fit.problem, fit.u, count, seed)
+        refits, failed = bootstrap(fit.problem, fit.u, count, fit.seed)
         what = f"{failed} of {count} bootstrap refits did not converge"
         refuse(failed > 0.05 * count, what, "use the profile, or a smaller law")
         theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)

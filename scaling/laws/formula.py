@@ -52,7 +52,8 @@ def parse_number(value: Any) -> float | None:
 
 
 def is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or is_nan or (isinstance(value, str) and not value.strip())
 
 
 def _numbers(cells: Iterable[Any]) -> list[float | None]:
@@ -200,7 +201,7 @@ def evaluate(expression: Expression, values: Mapping[str, Value]) -> Value:
 
 SAME = 1e-9  # Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed
 
-_COMPARISON = re.compile(r">=|<=|!=|==|=|<|>")
+COMPARISON = re.compile(r">=|<=|!=|==|=|<|>")
 _COMPARE: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     ">=": np.greater_equal,
     "<=": np.less_equal,
@@ -234,7 +235,8 @@ class Condition:
             expression = parse(text, option, suffixes=True)
             for name in names(expression):
                 is_word = text == self.right == name
-                what = f"{name!r} is no bound: neither a number nor a column" if is_word else no_column(name)
+                what = f"{name!r} is no bound: neither a number nor a column"
+                what = what if is_word else f"there is no column {name!r}"
                 refuse(name not in columns, what, nearest(name, columns), **place)
             values = {name: numeric(name, columns[name], source) for name in names(expression)}
             return np.asarray(evaluate(expression, values), float)
@@ -249,23 +251,14 @@ class Condition:
         return np.broadcast_to(mask, (len(next(iter(columns.values()), ())),)).copy()
 
 
-def no_column(name: str) -> str:
-    return f"there is no column {name!r}"
-
-
-def is_condition(text: str) -> bool:
-    """Whether a text compares: a column's name alone does not."""
-    return _COMPARISON.search(text) is not None
-
-
 def condition(text: str, option: str) -> Condition:
     """The condition that `text` writes."""
-    left, *others = (part.strip() for part in _COMPARISON.split(text, maxsplit=1))
+    left, *others = (part.strip() for part in COMPARISON.split(text, maxsplit=1))
     right = others[0] if others else ""
     fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
     refuse(not left or not right, "is no condition", fix, key=option, value=text)
-    sign, is_quoted = _COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
+    sign, is_quoted = COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
     fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
-    refuse(is_condition(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)
+    refuse(COMPARISON.search(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)
     left = left.strip("`") if re.fullmatch("`[^`]+`", left) else left
     return Condition(left, "=" if sign == "==" else sign, right[1:-1] if is_quoted else right)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count as count_from
 from itertools import product
 from typing import Any
@@ -24,13 +23,14 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit, validated_problem
-from scaling.laws.formula import condition, is_condition
+from scaling.laws.formula import COMPARISON, condition
 from scaling.laws.intervals import Method
 from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
 from scaling.laws.solver import COMPARED
+from scaling.laws.written import constrained_law
 
 HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
@@ -53,16 +53,12 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    by_column = text in (None, "largest")
-    if text == "none" or (by_column and HELD_OUT not in points):
+    if text == "none":
         return points, None
-    if by_column:
-        words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
-        for word in words:
-            points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
-        mask = np.array([YES[word] for word in words], bool)
+    if text in (None, "largest"):
+        mask = held_out_runs(points)
         return points.hold_out(mask) if mask.any() else (points, None)
-    if is_condition(str(text)):
+    if COMPARISON.search(str(text)):
         mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
     else:
         column = points.numbers(str(text).strip().strip("`"))
@@ -70,6 +66,15 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     what = f"holds out {'every run' if mask.all() else 'no run'}"
     refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
     return points.hold_out(mask)
+
+
+def held_out_runs(points: Points) -> np.ndarray:
+    """Whether the table's own column holds out each run; none without the column."""
+    cells = points[HELD_OUT].tolist() if HELD_OUT in points else [""] * len(points)
+    words = [str(cell).strip().casefold().removesuffix(".0") for cell in cells]
+    for word in words:
+        points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
+    return np.array([YES[word] for word in words], bool)
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,9 @@ class HeldOut:
     points: Points
     predictions: tuple[Prediction, ...]
 
-    @cached_property
+    @property
     def observed(self) -> np.ndarray:
-        return self.points.numbers(self.fit.form.target)
+        return self.points[self.fit.form.target]
 
     @property
     def errors(self) -> np.ndarray:
@@ -106,18 +111,19 @@ class HeldOut:
         document: dict[str, Any] = {"n": len(self.observed)}
         for name, of_kind in zip(("error", "relative_error"), sizes):
             document |= {f"mean_absolute_{name}": float(of_kind.mean()), f"largest_{name}": float(of_kind.max())}
-        is_known = run is not None
-        covered = float(np.mean(self.covered)) if is_known else None
-        return document | {"covered": covered, "level": run.level if is_known else None}
+        if run is None:
+            return document | {"covered": None, "level": None}
+        return document | {"covered": float(np.mean(self.covered)), "level": run.level}
 
 
 def judge(
-    fit: FittedLaw | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+    fit: FittedLaw | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile"
 ) -> HeldOut:
     """What a fit predicts for points it has not seen; in two steps for those that have a score."""
     if isinstance(fit, TwoStep):
         held_out = held_out.where(has_score(fit.form, held_out))
-    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
+    held_out = held_out.with_numbers(fit.form)
+    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method)))
 
 
 Refit = Callable[[np.ndarray], FittedLaw | TwoStep]  # A fit to the points outside a mask
@@ -170,9 +176,9 @@ class Trial:
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
-        cost = cost_of(points)
+        cost, (form, held) = cost_of(points), constrained_law(self.form, points)
         weights = None if cost is None or self.power == 0.0 else (cost / cost.max()) ** self.power
-        return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
+        return fit(form, points, objective=self.objective, weights=weights, fixed=held, starts=starts, **choices)
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ class Choice:
         return {"tests": dict(self.rows), "trials": trials}
 
 
-def candidates(points: Points, target: str | None = None) -> list[Law]:
+def candidates(points: Points) -> list[Law]:
     """The laws whose columns the table has, but for those in fewer columns than another that it has.
 
     The target is the first of `loss`, `loss_u` and the scores that the table has.
@@ -220,22 +226,33 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
         forms += [named(f"mixture_{kind}_{domains}") for kind in ("exponential", "joint")]
     # A law in a column of one value cannot be seen.
     applicable = [form for form in forms if {*form.inputs, form.target} <= names and varying.issuperset(form.inputs)]
-    targets = [target] if target else ["loss", "loss_u", *(form.target for form in applicable)]
+    targets = ["loss", "loss_u", *(form.target for form in applicable)]
     by_target = ([form for form in applicable if form.target == name] for name in targets)
     chosen = next(filter(None, by_target), [])
     what = f"no law has its columns in the table ({', '.join(points.columns)})"
     fix = f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns"
     points.refuse(not chosen, what, fix, "law", value="auto")
-    fitting, refusal = [], None
-    for form in chosen:
-        try:  # a column may have gaps, and the points may lie on one line
-            validated_problem(form, points, tolerant_objective(form), None, None, {})
-            fitting.append(form)
+
+    def check(form: Law) -> None:  # a column may have gaps, and the points may lie on one line
+        law, held = constrained_law(form, points)
+        validated_problem(law, points, tolerant_objective(form), None, None, held)
+
+    fitting = passing(chosen, check)
+    return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
+
+
+def passing(forms: Sequence[Law], check: Callable[[Law], Any]) -> list[Law]:
+    """The laws that a check does not refuse; where it refuses all, its last refusal."""
+    passed, refusal = [], None
+    for form in forms:
+        try:
+            check(form)
+            passed.append(form)
         except ScalingError as error:
             refusal = error
-    if not fitting and refusal is not None:
+    if refusal is not None and not passed:
         raise refusal
-    return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
+    return passed
 
 
 def cost_of(points: Points) -> np.ndarray | None:

@@ -13,7 +13,7 @@ import numpy as np
 from scaling.laws.diagnostics import added_variables
 from scaling.laws.fit import FittedLaw
 from scaling.laws.formula import numeric
-from scaling.laws.intervals import Interval, Method, student
+from scaling.laws.intervals import LEVEL, Interval, Method, student
 from scaling.laws.law import with_compute
 from scaling.laws.optimum import Budget, best_run
 from scaling.laws.predict import TwoStep, predict_runs
@@ -24,7 +24,7 @@ SIZES, LENGTHS = 25, 25  # candidates for the next run, by parameters and by tok
 COOLDOWN = "cooldown"  # the column of the steps over which the learning rate of a run fell
 
 
-def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None = "profile") -> dict[str, Any] | None:
+def horizon(fit: FittedLaw | TwoStep, method: Method | None = "profile") -> dict[str, Any] | None:
     """The predictions and the next run, as a document; None for a law in other columns than N and D, or C.
 
     A law in two steps predicts the score of the runs that are best by its loss.
@@ -37,9 +37,7 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
     places = [best_run(law, Budget(times * largest)) for times in FARTHER]
     predictions = [
         {"times": times, "C": times * largest, **row, fit.form.target: each.estimate, **each.to_json()}
-        for times, row, each in zip(
-            FARTHER, places, predict_runs(fit, places, level, method, seed=law.seed), strict=True
-        )
+        for times, row, each in zip(FARTHER, places, predict_runs(fit, places, LEVEL, method), strict=True)
     ]
     return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
 
@@ -87,7 +85,7 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
 
 
-def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
+def excess_of_short_cooldowns(fit: FittedLaw) -> dict[str, Any] | None:
     """What the shortest cool-down costs, as a fraction of the loss, with a sentence; None where points show none.
 
     The variable 1/steps is added to the law, linearised at its optimum: an excess c n₀/n of log loss, n₀ the fewest
@@ -105,8 +103,8 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     (estimate,), (error,) = added_variables(jacobian, -residual, shape)
     if np.isnan(estimate):
         return None
-    estimate, half = float(estimate), student(level, freedom) * float(error)
-    excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
+    estimate, half = float(estimate), student(LEVEL, freedom) * float(error)
+    excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, LEVEL, "t")
     finding, ends = "these runs do not tell what the shortest loses", f"[{excess.low:.2%}, {excess.high:.2%}]"
     if excess.low > 0:
         finding = (
@@ -129,15 +127,15 @@ COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
 PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it was trained
 
 
-def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.95) -> dict[str, Any]:
+def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The tuning of a study's rungs by the runs beside them, as a document; `beside` of a row names its rung."""
     names = {row["name"]: row for row in table}
     rows = [row for row in table if row["loss"] is not None and not row["held_out"]]
     rung_of_row = [names.get(row.get("beside"), row) for row in rows]
     columns = {name: np.array([row[name] for row in rung_of_row], float) for name in ("N", "D")}
     columns |= {name: np.array([row[key] for row in rows], float) for name, key in COLUMNS.items()}
-    judged = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
-    exponents = {each.name: each for each in effect(fit, judged, level)} if judged else {}
+    judged = rungs(columns, np.array([not row.get("beside") for row in rows]))
+    exponents = {each.name: each for each in effect(fit, judged)} if judged else {}
     return {
         "rungs": [
             {name: rung_of_row[rung["row"]].get(name) for name in PLACE}
@@ -178,7 +176,7 @@ def _sentence(found: Sequence[Mapping[str, Any]], exponents: Mapping[str, Interv
     return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
 
 
-def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.95) -> list[dict[str, Any]]:
+def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray) -> list[dict[str, Any]]:
     """What each rung loses by a knob, its rate or its batch, where runs beside it tell: its `row` in the columns, its N
     and D, the value that is `used`, and the intervals of the `best` one and of the fraction of the loss that is `left`.
 
@@ -207,11 +205,11 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
         covariance = fit.square / freedom * fit.inverse @ fit.inverse.T
         for index, first in enumerate(firsts):
             places = [len(near) + index, 2 * len(near)]
-            best, left = _minimum(fit.step[places], covariance[np.ix_(places, places)], student(level, freedom))
+            best, left = _minimum(fit.step[places], covariance[np.ix_(places, places)], student(LEVEL, freedom))
             with np.errstate(over="ignore"):
                 ends = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
             names = f"best {knob}", f"left by {knob}"
-            best, left = (Interval(name, at, low, high, level, "profile") for name, (at, low, high) in zip(names, ends))
+            best, left = (Interval(name, at, low, high, LEVEL, "profile") for name, (at, low, high) in zip(names, ends))
             values = {key: float(columns[name][first]) for key, name in (("N", "N"), ("D", "D"), ("used", knob))}
             judged.append({"row": first, "knob": knob, **values, "best": best, "left": left})
     return judged
@@ -235,7 +233,7 @@ def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tupl
 
 
 @np.errstate(all="ignore")  # what is not finite is open
-def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]], level: float = 0.95) -> list[Interval]:
+def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]]) -> list[Interval]:
     """How much each exponent of the law would change if every rung were tuned, to first order.
 
     The intervals of what the rungs lose are combined as those of independent estimates. (Zou and Donner 2008,
@@ -257,5 +255,5 @@ def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]], level: float = 0.
             if not math.isfinite(change):  # a rung without a best value near those tried
                 below = above = math.inf
             low, high = (change - below, change + above) if math.isfinite(below) else (-math.inf, math.inf)
-            changes.append(Interval(each.name, change, low, high, level, "recovered"))
+            changes.append(Interval(each.name, change, low, high, LEVEL, "recovered"))
     return changes

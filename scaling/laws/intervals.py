@@ -348,7 +348,7 @@ def profile(
     return low, high
 
 
-def bootstrap(problem: Problem, u: np.ndarray, count: int = 1000, seed: int = 0) -> tuple[np.ndarray, int]:
+def bootstrap(problem: Problem, u: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, int]:
     """Optima `[refits, parameters]` of resampled points, each from the optimum `u`; how many did not converge.
 
     Points are drawn with replacement, in whole groups where these share errors. Efron and Tibshirani 1993, An

@@ -15,10 +15,8 @@ from numpy.typing import ArrayLike
 from scaling.base.errors import nearest, refuse
 
 Columns = Mapping[str, np.ndarray]
-Inputs = Mapping[str, ArrayLike]
 Seeds = dict[int, dict[int, np.ndarray]]
 Bounds: TypeAlias = "tuple[float, float]"
-Curve: TypeAlias = Callable[[Any, Any], Any]
 Rng: TypeAlias = np.random.Generator
 
 # The columns a law may ask for, in the papers' letters.
@@ -128,12 +126,7 @@ def coefficient(name: str, unit: str = "nats per token × unit of the column ^ e
 
 
 def exponent(name: str, lower: float = 0.0, upper: float = 5.0, start: tuple[float, float] = (0.02, 1.0)) -> Parameter:
-    """The parameter of an exponent, by which a term falls."""
-    return Parameter(name, "1", "linear", lower, upper, start)
-
-
-def number(name: str, lower: float, upper: float, start: tuple[float, float]) -> Parameter:
-    """A number without a unit, of either sign."""
+    """The parameter of an exponent, by which a term falls, or another number without a unit."""
     return Parameter(name, "1", "linear", lower, upper, start)
 
 
@@ -164,7 +157,7 @@ class Law:
     formula: str
     citation: str
     parameters: tuple[Parameter, ...]
-    curve: Curve
+    curve: Callable[[Any, Any], Any]
     target: str = "loss"
     derived: Mapping[str, Callable[[Any], Dual]] = field(default_factory=dict)
     objective: str = "log_huber"
@@ -195,12 +188,12 @@ class Law:
         """The places of the parameters that multiply one term of a sum."""
         return [index for index, parameter in enumerate(self.parameters) if parameter.linear]
 
-    def predict(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
+    def predict(self, theta: np.ndarray, inputs: Mapping[str, ArrayLike]) -> np.ndarray:
         """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
         n = np.size(inputs[self.inputs[0]])
         return np.broadcast_to(self.evaluate(theta, inputs, {}).value, (*np.shape(theta)[:-1], n))
 
-    def jacobian(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
+    def jacobian(self, theta: np.ndarray, inputs: Mapping[str, ArrayLike]) -> np.ndarray:
         """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
         theta = np.asarray(theta, float)
         ones = {index: {index: np.ones_like(theta[..., :1])} for index in range(len(self.parameters))}
@@ -211,7 +204,7 @@ class Law:
         return jacobian
 
     @np.errstate(all="ignore")  # a start may overflow, and loses by it
-    def evaluate(self, theta: np.ndarray, inputs: Inputs, seeds: Seeds) -> Dual:
+    def evaluate(self, theta: np.ndarray, inputs: Mapping[str, ArrayLike], seeds: Seeds) -> Dual:
         """The formula on dual numbers; `seeds` hold dθ/du, by parameter and then by coordinate u."""
         columns = {name: np.asarray(inputs[name], float) for name in self.inputs}
         return self.curve(self.named_duals(theta, seeds), SimpleNamespace(**columns))
@@ -264,6 +257,7 @@ def composed(loss: Law, task: Law) -> Law:
         parameters=(*loss.parameters, *(replace(p, name=PREFIX + p.name, linear=False) for p in task.parameters)),
         curve=curve,
         target=task.target,
+        objective=task.objective,
         tied={**loss.tied, **{PREFIX + name: PREFIX + other for name, other in task.tied.items()}},
         chance=task.chance and PREFIX + task.chance,
         height=task.height and PREFIX + task.height,
@@ -318,7 +312,8 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
 
 def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     """The parameter within stated bounds, looked for where its own range and the bounds meet."""
-    low, high = limits
+    own = parameter.lower, parameter.upper
+    low, high = (end if np.isfinite(end) else bound for end, bound in zip(limits, own, strict=True))
     key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
     refuse(not low < high, "are no bounds", fix, key=key, value=f"{low:g}:{high:g}")
     kind, start = ("linear" if low < 0 else parameter.scale), parameter.start

@@ -154,7 +154,6 @@ def look(
     losses: np.ndarray,
     supposed: Sequence[Belief] = (),
     noise: float = 0.003,
-    level: float = LEVEL,
 ) -> Look:
     """Fit the laws to the runs that are done. What is `supposed` of them holds until there are enough runs."""
     fits = []
@@ -177,7 +176,7 @@ def look(
     scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
     noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = PRIOR_CORRELATION if heaviest.correlation is None else heaviest.correlation.mean
-    return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity, level), tuple(fits))
+    return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity), tuple(fits))
 
 
 def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Look) -> tuple[float, np.ndarray]:

@@ -55,7 +55,6 @@ class Budget:
 class Optimum:
     """The best use of a budget."""
 
-    C: float
     N: Interval
     D: Interval
     loss: Interval
@@ -71,7 +70,7 @@ def optimal(
     low = -math.inf if size.open_above else budget.data(size.high)
     high = math.inf if size.open_below else budget.data(size.low)
     data = Interval(f"D_opt(C={C:g})", budget.data(size.estimate), low, high, level, method)
-    return Optimum(C, size, data, loss)
+    return Optimum(size, data, loss)
 
 
 def best_run(fit: FittedLaw, budget: Budget) -> dict[str, float]:
@@ -176,7 +175,6 @@ def best_mixture(
     *,
     at: Mapping[str, float] = {},
     level: float = 0.95,
-    seed: int = 0,
 ) -> dict[str, Interval]:
     """The proportions `p_i` that minimise Σ_i w_i L_i, L_i the fitted loss of a domain, the mean `loss` there, and the
     `gain`, by which that is below the even mixture's; `at` are other columns of the laws.
@@ -185,10 +183,6 @@ def best_mixture(
     random weights of the runs find best.
     """
     shares = [name for name in fits[0].form.inputs if name.startswith("p_")]
-    others = [name for name in fits[0].form.inputs if name not in shares]
-    if len(shares) < 2 or set(others) != set(at):
-        what = f"{fits[0].form.name} has the columns {', '.join(fits[0].form.inputs)}"
-        raise ScalingError(what, key="at", value=dict(at), fix="fit mixture_exponential_m, or say --at N=1e9")
     share = np.full(len(fits), 1.0) if weights is None else np.asarray(weights, float)
     share = share / share.sum()
     even = np.full(len(shares), 1.0 / len(shares))
@@ -205,7 +199,7 @@ def best_mixture(
 
     estimates = answer([fit.theta for fit in fits], np.array([even, *(0.8 * np.eye(len(shares)) + 0.2 * even)]))
     start = np.array(estimates[: len(shares)])[None]
-    draws = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
+    draws = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(0)))]
     table = np.array([estimates, *np.quantile(draws, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
     names = (*shares, "loss", "gain")
     rows = zip(names, table.tolist(), strict=True)

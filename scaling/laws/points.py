@@ -21,7 +21,7 @@ import numpy as np
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
-from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
+from scaling.laws.formula import condition, evaluate, is_empty, names, numeric, parse, parse_number
 from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
 
 # What tables call these columns, in small letters.
@@ -108,11 +108,6 @@ class Points:
         """Fitted or held out to test the fit."""
         return len(self) + self.held_out
 
-    @property
-    def planned(self) -> int:
-        """Every planned run is used, excluded or failed; these are all cases."""
-        return self.used + self.excluded + self.failed
-
     def count(self) -> str:
         others = (self.held_out, "held out"), (self.excluded, "excluded"), (self.failed, "failed")
         return ", ".join([plural(len(self), "point"), *(f"{count} {kind}" for count, kind in others if count)])
@@ -141,11 +136,24 @@ class Points:
         columns = {**self.columns, name: np.asarray(values)}
         return replace(self, columns=columns, definitions={**self.definitions, name: definition})
 
+    def with_numbers(self, form: Law) -> Points:
+        """The points with the columns of a law as the numbers that it reads: a cell may be written as 10M."""
+        numbers = {name: self.numbers(name) for name in (*form.inputs, form.target)}
+        return replace(self, columns={**self.columns, **numbers})
+
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
         kinds = {name: len(set(column.tolist())) for name, column in self.columns.items() if column.dtype == object}
         names = {"run", "trunk", "status", "held_out"}
         return {name: count for name, count in kinds.items() if name not in names and 1 < count <= len(self) / 2}
+
+    def runs(self) -> dict[str, np.ndarray]:
+        """The rows of each run by its name, in the order of the table."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self["run"].tolist()):
+            self.refuse(is_empty(name), "names no run", "name the run of every row", f"run, in row {row + 1}")
+            rows.setdefault(str(name), []).append(row)
+        return {name: np.array(each) for name, each in rows.items()}
 
     def numbers(self, name: str) -> np.ndarray:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
@@ -245,7 +253,10 @@ def load_points(
         labels = [label or f"run {place}" for place, label in enumerate(labels)] if any(labels) else None
         columns = {column: values for column, values in points.columns.items() if column != "trunk"}
         points = replace(points, columns=columns if labels is None else {**columns, "trunk": np.array(labels, object)})
-    numbers = {column: numeric(column, points[column], name) for column in points.columns if column in POSITIVE}
+    numbers = {}
+    for column in POSITIVE & points.columns.keys():  # one of words is a mistake where a law reads it
+        with suppress(ScalingError):
+            numbers[column] = numeric(column, points[column])
     points = _finished(replace(points, columns={**points.columns, **numbers}))
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define.keys() - subjects:
@@ -271,6 +282,7 @@ def load_points(
 def group_of(points: Points, name: str | None = None) -> str | None:
     """The column whose equal values share an error: the named one (`none`: no column), or a repeating trunk or run."""
     if name is not None:
+        points.refuse_absent([name] if name != "none" else [])
         return None if name == "none" else name
     if "trunk" in points and len(set(points["trunk"])) < len(points):
         return "trunk"  # whose empty cells have labels of their own
@@ -324,7 +336,7 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
             # `train/los` is a misspelt `train/loss`, not a quotient.
             near = nearest(rename[name], choices)
             fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
-            raise table.error(no_column(rename[name] if fix is near else absent[0]), fix)
+            raise table.error(f"there is no column {rename[name] if fix is near else absent[0]!r}", fix)
         values = {other: numeric(other, choices[other], table.source) for other in names(formula)}
         with np.errstate(all="ignore"):
             columns[name] = np.full(len(table), evaluate(formula, values), float)
@@ -368,7 +380,7 @@ def _in_nats(points: Points, column: str, computed: bool) -> Points:
     """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats. A
     loss that a formula has `computed` is taken as it is.
     """
-    if "loss" not in points:
+    if "loss" not in points or points["loss"].dtype == object:
         return points
     loss, stated = points["loss"], None if computed else points.definitions.get("loss")
     words, finite = re.sub(r"[_\-./]+", " ", (stated or column).casefold()), loss[np.isfinite(loss)]
@@ -444,8 +456,9 @@ def _separated(path: Path) -> dict[str, list[str]]:
         fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
         refuse(len(row) != len(header), what, fix, file=path, line=line)
     columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
-    for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
-        numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
+    for name in USUAL_NAMES.keys() & columns.keys():  # the line is known here; a column of words may have such a name
+        if any(parse_number(cell) is not None for cell in columns[name]):
+            numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
     return columns
 
 

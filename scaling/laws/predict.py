@@ -144,13 +144,12 @@ def _axes(fit: FittedLaw) -> list[tuple[str, float | None, float]]:
 
 
 def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """Runs as points `[runs, axes]` in decades."""
-    return np.column_stack(
-        [
-            np.log(rows[name]) / (math.log(10.0) * power) if unit is None else rows[name] / unit
-            for name, unit, power in _axes(fit)
-        ]
-    )
+    """Runs as points `[runs, axes]` in decades; a proportion of 0 is a decade below the lowest of the fit."""
+    places = []
+    for name, unit, power in _axes(fit):
+        positive = np.where(rows[name] > 0, rows[name], 0.1 * fit.problem.columns[name].min())
+        places.append(np.log(positive) / (math.log(10.0) * power) if unit is None else rows[name] / unit)
+    return np.column_stack(places)
 
 
 def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
@@ -217,8 +216,6 @@ def predict_runs(
     rows: Sequence[Mapping[str, float]],
     level: float = LEVEL,
     method: Method | None = "profile",
-    *,
-    seed: int = 0,
     form_error: Discrepancy | None = None,
 ) -> list[Prediction]:
     """The law at each row of its columns, with both intervals at `level`; the method None gives no intervals.
@@ -229,9 +226,9 @@ def predict_runs(
     if not rows:
         return []
     if isinstance(fit, TwoStep):
-        first = predict_runs(fit.loss, rows, level, method, seed=seed)
+        first = predict_runs(fit.loss, rows, level, method)
         losses = [{**row, "loss": one.estimate} for row, one in zip(rows, first, strict=True)]
-        second = predict_runs(fit.task, losses, level, method, seed=seed)
+        second = predict_runs(fit.task, losses, level, method)
         return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
     form, space = fit.form, fit.problem.objective
     inputs = [{name: float(row[name]) for name in form.inputs} for row in rows]
@@ -241,7 +238,7 @@ def predict_runs(
         estimates = map(float, fit.predict(**columns))
         return [Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places)]
     quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
-    bounds = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
+    bounds = intervals(fit, method, level=level, quantities=quantities).values()
     process, predictions = form_error or Discrepancy(fit), []
     estimates = np.array([mean.estimate for mean in bounds])
     missing = _missing_noise(fit, rows, estimates, process.noise)
@@ -326,10 +323,6 @@ class TwoStep:
     @property
     def points(self) -> Points:
         return self.loss.points
-
-    @property
-    def seed(self) -> int:
-        return self.loss.seed
 
     @property
     def degrees_of_freedom(self) -> int:

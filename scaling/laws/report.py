@@ -300,12 +300,12 @@ def tried(document: Row) -> str:
 
 
 def coverage(tested: Row) -> str | None:
-    """`3 of 4 runs inside their 90% interval of a new run`; nothing where there are no intervals."""
+    """`3 of 4 runs lie inside the 90% interval of a new run`; nothing where there are no intervals."""
     if tested["covered"] is None:
         return None
     inside, count = round(tested["covered"] * tested["n"]), tested["n"]
-    where = f"{'inside' if inside else 'outside'} its" if count == 1 else f"{inside} of {count} runs inside their"
-    return f"{where} {percent(tested['level'])} interval of a new run"
+    runs = f"the run lies {'inside' if inside else 'outside'}" if count == 1 else f"{inside} of {count} runs lie inside"
+    return f"{runs} the {percent(tested['level'])} interval of a new run"
 
 
 def signed(share: float | None) -> str:

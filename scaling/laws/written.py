@@ -34,7 +34,6 @@ from scaling.laws.law import (
     constrained,
     exponent,
     floor,
-    number,
     place,
 )
 from scaling.laws.points import Points, known_chance
@@ -224,7 +223,7 @@ def _nonlinear(expression: Expression, name: str, columns: Columns, values: Colu
         low, high = columns[column].min() / BEYOND, columns[column].max() * BEYOND
         unit = f"unit of {column}" + (" ^ -1" if is_inverse else "")
         return replace(place(name, column, unit), start=(1.0 / high, 1.0 / low) if is_inverse else (low, high))
-    return number(name, -1e6, 1e6, (0.02, 2.0))
+    return exponent(name, -1e6, 1e6, (0.02, 2.0))
 
 
 def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:

@@ -108,6 +108,14 @@ class Interval:
     high: float
 
 
+def as_document(intervals: Mapping[str, Interval]) -> dict[str, Any]:
+    """The values of a metric and their intervals, as a result or a JSON document holds them."""
+    return {
+        "metrics": {name: one.value for name, one in intervals.items()},
+        "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
+    }
+
+
 def bootstrap(
     metric: Metric,
     predictions: Values,

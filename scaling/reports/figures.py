@@ -25,9 +25,9 @@ def of_law(findings: Findings) -> list[str]:
     return [name for name in findings.pictures if name not in others]
 
 
-def figures(findings: Findings, names: Iterable[str], runs: Mapping[str, str]) -> list[Figure]:
-    """The pictures of these names, as far as they were drawn; `runs` are the names of runs by their id. The first of
-    the law's, and those of several panels, are as wide as the page.
+def figures(findings: Findings, names: Iterable[str]) -> list[Figure]:
+    """The pictures of these names, as far as they were drawn. The first of the law's, and those of several panels, are
+    as wide as the page.
     """
     wide = of_law(findings)[:1]
     shown = []
@@ -37,7 +37,7 @@ def figures(findings: Findings, names: Iterable[str], runs: Mapping[str, str]) -
             # The caption without the definitions and the count, which the page states once.
             title = tag("b", f"{picture.title[:1].upper()}{picture.title[1:]}.")
             caption, is_wide = join(title, " ", formula(picture.sentences), files), len(picture.panels) > 1
-            figure = plot(picture, name, runs)
+            figure = plot(picture, name, findings.names)
             shown.append(Figure(figure, caption, f"{name}.png", picture.title, name in wide or is_wide))
     return shown
 

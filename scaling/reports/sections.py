@@ -89,10 +89,6 @@ def counts(findings: Findings) -> str:
     return ", ".join(parts + ([f"{left} not done"] if left else []))
 
 
-def names(findings: Findings) -> Mapping[str, str]:
-    return {row["run"]: row["name"] for row in findings.rows}
-
-
 def law(findings: Findings, document: Document) -> list[Block]:
     """The formula, what it was fitted to, what its letters count, its parameters and its predictions."""
     definitions = document["points"]["definitions"]
@@ -102,7 +98,7 @@ def law(findings: Findings, document: Document) -> list[Block]:
         f" ({document['citation']}), fitted to {document['n']} of {planned}: {counts(findings)}.",
     )
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
-    pictures = figures(findings, of_law(findings), names(findings))
+    pictures = figures(findings, of_law(findings))
     tables = [fitted(document), compared(document), predictions(document), optima(document)]
     return _present(stated, f"{counted}." if counted else None, *pictures[:1], *tables, *pictures[1:])
 
@@ -134,8 +130,7 @@ def test(findings: Findings, document: Document) -> list[Block]:
     if covered := coverage(document["held_out"]):
         narrower = "The narrower interval of the mean covers only the error of the fit."
         sentences += f" {covered[0].upper()}{covered[1:]}. {narrower}"
-    runs = names(findings)
-    return _present(sentences, held_out(document, runs), *figures(findings, TEST, runs))
+    return _present(sentences, held_out(document, findings.names), *figures(findings, TEST))
 
 
 def task(findings: Findings, scores: TaskFindings) -> list[Block]:
@@ -155,11 +150,11 @@ def task(findings: Findings, scores: TaskFindings) -> list[Block]:
     return _present(
         Heading(scores.task),
         join(law, fit),
-        held_out(document, names(findings)),
+        held_out(document, findings.names),
         fitted({**document, **second}),
         predictions(document),
         Items(doubts) if doubts else None,
-        *figures(findings, filter(None, [scores.picture]), names(findings)),
+        *figures(findings, filter(None, [scores.picture])),
     )
 
 
@@ -243,7 +238,7 @@ def trust(findings: Findings, document: Document) -> list[Block]:
     setup: list[Block] = (
         [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
     )
-    residuals = figures(findings, DOUBT, names(findings))
+    residuals = figures(findings, DOUBT)
     return [Items(doubts) if doubts else none, *(rungs(tuned) if tuned else []), Pairs(fit), *residuals, *setup]
 
 

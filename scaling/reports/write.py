@@ -20,7 +20,7 @@ from scaling.ledger.document import disk
 from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.provenance import Record, record, setup, study_yaml
-from scaling.reports.sections import STORE, counts, names, sections, summary
+from scaling.reports.sections import STORE, counts, sections, summary
 from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit, rows
 from scaling.studies.plan import newest
 from scaling.studies.question import read
@@ -140,7 +140,7 @@ def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
         *(block for blocks in shown for block in blocks),
         Pairs(dict(sorted(known["circumstances"].items()))),
         Code(known["command"]),
-        *figures(findings, of_law(findings)[:1], names(findings)),
+        *figures(findings, of_law(findings)[:1]),
         Html(
             f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS})"
             + (", with the [fit](fit.json)." if document else ".")
@@ -230,7 +230,8 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
             settings=settings(),
         )
         run.summary.update(headline(findings))
-        table = wandb.Table(columns=list(findings.rows[0]), data=[[*row.values()] for row in findings.rows])
+        columns: list[Any] = list(dict.fromkeys(name for row in findings.rows for name in row))
+        table = wandb.Table(columns=columns, data=[[*map(row.get, columns)] for row in findings.rows])
         images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
         run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
         run.finish()

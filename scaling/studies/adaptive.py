@@ -163,6 +163,18 @@ class Field:
         order = sorted(of_first_seed, key=lambda place: self.candidates.stem[place])
         return sum(float(self.candidates.cost(order[:place])[row]) for place, row in enumerate(order))
 
+    def allowed(self, budget: float | None) -> float:
+        """The FLOPs that the choice may spend: those of the grid, unless a budget is given."""
+        cheapest = float(self.candidates.cost([]).min())
+        fix = f"the cheapest takes {cheapest:.3g} FLOPs"
+        refuse(budget and budget < cheapest, "pays for no run of the study", fix, key="--budget", value=budget)
+        return budget or self.grid_cost
+
+    def tests(self, chosen: Collection[str]) -> set[str]:
+        """The held-out runs, and those that are trained beside a chosen run to see whether it is tuned."""
+        rungs = {"", None, *(run.name for run in self.runs if run.run in chosen)}
+        return {run.run for run in self.plan.runs if run.held_out and run.point.get("beside") in rungs}
+
     @cached_property
     def supposed(self) -> tuple[tuple[Belief, ...], float]:
         """The laws as the study, or a paper for runs of such sizes, supposes them, and the noise."""
@@ -187,18 +199,18 @@ class Field:
 
     def simulated(self, budget: float | None) -> tuple[Plan, dict[str, Any]]:
         """The plan of the runs that are expected to be chosen, and what they are expected to reach."""
-        goal, budget = self.goal, self.grid_cost if budget is None else budget
+        goal, budget = self.goal, self.allowed(budget)
         document: dict[str, Any] = {"goal": goal.text, "budget": budget, "candidates": len(self.runs)}
         path = self.expected(budget)
         if path is None:
             reason = "nothing is known of the law's parameters; write suppose: into the study"
             return self.plan, {**document, "reason": reason}
         chosen = [self.runs[choice.row] for choice in path]
-        width = path[-1].expected if path else None
-        return restricted(self.plan, {run.run for run in self.plan.runs if run.held_out or run in chosen}), {
+        names = {run.run for run in chosen}
+        return restricted(self.plan, names | self.tests(names)), {
             **document,
-            "reached": width is not None and width <= goal.half_width,
-            "half_width": width,
+            "reached": self.reaches(path),
+            "half_width": path[-1].expected,
             "C": sum(choice.cost for choice in path),
             "decisions": [
                 {"name": run.name, "expected_half_width": choice.expected}
@@ -208,7 +220,7 @@ class Field:
         }
 
     def reaches(self, path: Sequence[Choice]) -> bool:
-        return bool(path) and width_after(path[-1]) <= self.goal.half_width
+        return width_after(path[-1]) <= self.goal.half_width
 
     def sentence(self, path: Sequence[Choice], budget: float) -> str:
         """A sentence on the expected cost of the goal."""
@@ -219,9 +231,9 @@ class Field:
         longest = self.expected(float("inf")) or []
         largest = sum(choice.cost for choice in longest)
         if self.reaches(longest):
-            width = goal.spelled(width_after(path[-1] if path else None))
+            width = goal.spelled(width_after(path[-1]))
             return f"{goal.text} is expected to take {largest:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
-        width = goal.spelled(width_after(longest[-1] if longest else None))
+        width = goal.spelled(width_after(longest[-1]))
         return f"{goal.text} is out of reach: all {len(self.runs)} candidates, {largest:.3g} FLOPs, give {width}"
 
 
@@ -242,9 +254,7 @@ def decider(
         candidates = with_tasks(plan(question, words), tasks)
     options = ("--adaptive", goal.text, *([] if budget is None else ["--budget", f"{budget:g}"]))
     field = Field(replace(candidates, command=(*candidates.command, *options)), goal)
-    goal.quantity(field.forms[0])
-    budget = field.grid_cost if budget is None else budget
-    ledger = field.plan.ledger()
+    budget, ledger = field.allowed(budget), field.plan.ledger()
     if not decisions(ledger, question.name):
         path = field.expected(budget)
         if path is not None and not field.reaches(path):  # refused, with what can be reached
@@ -261,7 +271,6 @@ class Decider:
         self.name = field.plan.question.name
         recorded = decisions(ledger, self.name)
         self.window = recorded[0]["workers"] if recorded else window
-        self.entered = set(ledger.runs_of(self.name)) if self.name in ledger.studies() else set[str]()
         self.place = {run.run: place for place, run in enumerate(field.runs)}
         self._seen: tuple[tuple[int, ...], Look] | None = None
         self._plan: tuple[frozenset[str], Plan] | None = None
@@ -281,11 +290,11 @@ class Decider:
 
     def _enter(self, made: Sequence[Decision]) -> Plan:
         """The plan of the runs that were chosen; those that are held out belong to it once no more are chosen."""
-        names = {decision["run"] for decision in made if "run" in decision} | self.entered
+        names = {decision["run"] for decision in made if "run" in decision}
         if self.name in self.ledger.studies():  # another command may have gone further
             names |= set(self.ledger.runs_of(self.name))
         if not is_open(made):
-            names |= {run.run for run in self.field.plan.runs if run.held_out}
+            names |= self.field.tests(names)
         if self._plan is None or self._plan[0] != names:
             plan = restricted(self.field.plan, names)
             enter(self.ledger, plan, self.field.plan.runs)

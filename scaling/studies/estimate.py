@@ -11,7 +11,7 @@ import torch
 
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.document import print_remarks
-from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
+from scaling.studies.machine import Layout, Speed, calibrate, memory, sized, step_flops
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import SMALL, Source, placed, read
 from scaling.training.evaluation import FORWARD
@@ -75,9 +75,10 @@ def costs(
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)
         estimates = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
-        vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
+        own = [(row, run.experiment.cost.shape.vocabulary) for row, run in zip(rows, planned.runs) if not row["beside"]]
+        of_ladder, vocabularies = zip(*own)
         document["shortfall"] = shortfall(question, planned.fitted)
-        document["outlook"] = predicted_interval(question, rows, estimates, vocabularies)
+        document["outlook"] = predicted_interval(question, of_ladder, estimates, vocabularies)
     return document
 
 
@@ -119,7 +120,7 @@ def evaluating(experiment: Experiment) -> float:
 
 def _seconds(speed: Speed, experiment: Experiment, flops: float) -> float:
     """Seconds on this machine, of which one worker trains the run."""
-    step = experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
+    step = step_flops(experiment)
     return speed.seconds(step) * flops / step
 
 

@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from scaling.laws.points import Points
 
 MISSING = "missing"
-DEFINITIONS = {
-    "N_definition": "without embeddings",
-    "D_definition": "tokens read, repeats counted",
-    "loss_definition": "held-out cross-entropy, nats a token",
-    "C_definition": "matrix products as they run, forward and backward",
-}
 FIGURES = (".pdf", ".png")
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
@@ -53,12 +47,11 @@ def row(
     numbered as their proportions are.
     """
     losses = {} if result is None else result.get("losses", {})
-    is_beside = bool(columns.get("beside"))
-    beside = is_beside and result is not None and result["outcome"] == "finished"
+    is_beside, status = bool(columns.get("beside")), MISSING if result is None else result["outcome"]
     return {
         "run": run,
         "name": name,
-        "status": MISSING if result is None else "beside" if beside else result["outcome"],
+        "status": "beside" if is_beside and status == "finished" else status,
         "held_out": int(held_out and not is_beside),
         "loss": None if result is None else result["loss"],
         "trunk": trunk or run,
@@ -116,9 +109,14 @@ class Findings:
         return self.fit and self.fit.document
 
     @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the runs by their ids."""
+        return {row["run"]: row["name"] for row in self.rows}
+
+    @property
     def complete(self) -> bool:
         """Whether every planned run has a result."""
-        return all(row["status"] != "missing" for row in self.rows)
+        return all(row["status"] != MISSING for row in self.rows)
 
     def to_json(self, page: Path) -> dict[str, Any]:
         """The content of fit.json, or the reason why there is no law; and the path of the page."""
@@ -291,9 +289,9 @@ def _fitted(
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     examined = examine(law, held_out=test, targets=targets, group=group_of(train), largest=True)
     document = examined.document | {"question": question.question, "setup": {**setup, **question.define}}
-    entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
-    if len(entropies) == 1:
-        document["entropy"] = _against(document, entropies.pop())
+    entropies = np.unique(points["entropy"]) if "entropy" in points else []
+    if len(entropies) == 1 and isfinite(entropies[0]):  # of other runs it is another one, or not known
+        document["entropy"] = _against(document, float(entropies[0]))
     if len(variants) > 1:
         document["points"]["pooled"].pop("row", None)
         document["rows"] = {

@@ -116,7 +116,6 @@ def predicted_interval(
     law = named(question.law)
     if any(name not in row for row in rows for name in law.inputs):
         return None
-    rows = [row for row in rows if not row.get("beside")]
     used = [row for row in rows if not row["held_out"]]
     target_run = {**max([row for row in rows if row["held_out"]] or rows, key=lambda row: row["C"]), **question.target}
     published = PUBLISHED.get(question.law)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.data.plan import BatchSize, Windows
 from scaling.executors import Resources
 from scaling.model.cost import Cost
@@ -21,8 +21,6 @@ from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
 from scaling.training.machine import cores
 from scaling.training.precision import Weights
-
-Strategy = Literal["ddp", "fsdp"]
 
 # Bytes a parameter by precision: weights, gradients, and Adam's two moments with master weights where they are kept.
 BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
@@ -33,17 +31,12 @@ class Layout:
     """The number of devices that train one run, and the part that each holds."""
 
     devices: int = 1
-    strategy: Strategy = "ddp"
+    strategy: Literal["ddp", "fsdp"] = "ddp"
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        if self.devices < 1 or self.tensor < 1 or self.devices % self.tensor:
-            raise ScalingError(
-                f"{self.tensor} devices do not divide {self.devices}",
-                key="tensor",
-                value=self.tensor,
-                fix="take a divisor",
-            )
+        what = f"{self.tensor} devices do not divide {self.devices}"
+        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
 
     @property
     def replicas(self) -> int:
@@ -81,8 +74,6 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
     what is left of it: another number of threads is another rounding.
     """
-    if workers is not None and workers < 1:
-        raise ScalingError("expected at least one worker", key="--workers", value=workers)
     gpus, resources = torch.cuda.device_count(), plan.question.resources
     if gpus and "gpus" in resources:
         fraction = resources["gpus"]
@@ -160,12 +151,12 @@ def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
     """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment;
     None where it can try none of them.
     """
-    models = {_flops(experiment): experiment for experiment in experiments}.values()
-    tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
+    models = {step_flops(experiment): experiment for experiment in experiments}.values()
+    tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=step_flops)
     if not tried:
         return None
     places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
-    timed = {_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
+    timed = {step_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
     return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1) > BUSY)
 
 
@@ -180,7 +171,8 @@ def _shrunk(experiment: Experiment) -> Experiment | None:
     return shrunk if sum(cost.memory(fitting).values()) < SHARE * machine_memory() else None
 
 
-def _flops(experiment: Experiment) -> float:
+def step_flops(experiment: Experiment) -> float:
+    """The FLOPs of a step, as it begins."""
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
 
 

@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Question, compared, flat, is_counted
+from scaling.studies.question import COMPARED, Question, axes_of, compared, flat, is_counted
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -91,13 +91,8 @@ def _assembled(run: Run) -> Experiment:
         config = compose(str(run.start), run.task, run.overrides, runs=run.root)
     experiment = assemble(config)
     experiment = _trunk_of(experiment) if run.is_trunk else experiment
-    if run_id(experiment.spec) != run.run:
-        raise ScalingError(
-            "this is not the run that was planned: its data, its files or the words given here differ",
-            key="run",
-            value=run.run,
-            fix="give the changed study another name",
-        )
+    what = "this is not the run that was planned: its data, its files or the words given here differ"
+    refuse(run_id(experiment.spec) != run.run, what, "give the changed study another name", key="run", value=run.run)
     return experiment
 
 
@@ -333,13 +328,10 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
     sizes, budgets and mixtures.
     """
     seen: dict[str, str] = {}
+    fix = "an axis does not change what is computed, or the held-out runs are in the grid"
     for run in runs:
-        if run.run in seen:
-            raise ScalingError(
-                f"two cells are one run: {seen[run.run]!r} and {run.name!r}",
-                key="grid",
-                fix="an axis does not change what is computed, or the held-out runs are in the grid",
-            )
+        what = f"two cells are one run: {seen.get(run.run)!r} and {run.name!r}"
+        refuse(run.run in seen, what, fix, key="grid")
         seen[run.run] = run.name
     if question.law is None:
         return
@@ -377,7 +369,8 @@ def enter(ledger: Ledger, plan: Plan, candidates: Sequence[Run] = ()) -> list[st
         earlier = ledger.plan(name)
         added = _added(earlier, document, name, path, candidates)
     for run in (*plan.runs, *plan.trunks.values()):
-        ledger.add(run.experiment.spec)
+        if run.planned is not None:  # others were entered before
+            ledger.add(run.planned.spec)
     if earlier is None:
         ledger.save_plan(name, document)
     elif added or differences(earlier["study"], document["study"]):
@@ -445,8 +438,9 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     moved = [run for run in then if run in now and then[run]["held_out"] != now[run]["held_out"]]
     reasons = [f"{then[run]['name']} is held out in one" for run in moved]
     reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
-    others = [run for run in new if "task" not in run and not run["point"].get("beside")]
-    foreign = {} if gone else _foreign(others, earlier["runs"], document["study"], candidates)
+    own = {run.run for run in candidates}
+    others = [run for run in new if run["run"] not in own and "task" not in run and not run["point"].get("beside")]
+    foreign = {} if gone else _foreign(others, earlier)
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]
@@ -464,20 +458,18 @@ def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Seq
     )
 
 
-def _foreign(
-    new: Sequence[Line], planned: Sequence[Line], study: Line, candidates: Sequence[Run]
-) -> dict[str, list[str]]:
+def _foreign(new: Sequence[Line], earlier: Line) -> dict[str, list[str]]:
     """The words of new runs that no extension has, each with the names of its runs."""
 
     def counted(overrides: Sequence[str]) -> dict[str, str]:
         pairs = (word.partition("=") for word in overrides if word != COMPARED)
         return {key: value for key, _, value in pairs if is_counted(key)}
 
-    words = [counted(run["overrides"]) for run in planned]
-    known = [*words, *(counted(run.overrides) for run in candidates)]
-    varied = {key for line in known for key in line if len({other.get(key) for other in known}) > 1}
-    free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
-    free |= {"optimizer.lr", "train.batch"} if study["rate"] is not None else set()
+    words = [counted(run["overrides"]) for run in earlier["runs"]]
+    varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
+    of_size = (f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))
+    free = {*varied, *axes_of(earlier["study"]["grid"]), *VARIED, "size", *of_size}
+    free |= {"optimizer.lr", "train.batch"} if earlier["study"]["rate"] is not None else set()
     usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:

@@ -82,9 +82,8 @@ class Watch:
                 todo.append((each, run.steps - at))
             workers += row.state == "running"
             if row.state == "running" and row.step and row.step < run.steps and row.tokens_per_second:
-                model = float(
-                    f"{each:.9g}"
-                )  # one key for a trunk and its branches, whose quotients may differ in a bit
+                # One key for a trunk and its branches, whose quotients may differ in a bit.
+                model = float(f"{each:.9g}")
                 tokens = run.experiment.tokens(run.steps) - run.experiment.tokens(row.step)
                 self.timed[model] = tokens / row.tokens_per_second / (run.steps - row.step)
         left = None

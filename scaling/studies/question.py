@@ -108,7 +108,7 @@ class Question:
     @property
     def compares_rows(self) -> bool:
         """Whether an axis goes over rows of a table."""
-        return any("row" in axes_of(line) for line in _each(self.grid))
+        return "row" in axes_of(self.grid)
 
     def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
         """Each run's own keys, and whether it is held out. A held-out run has the grid's largest budget where neither
@@ -445,9 +445,10 @@ def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return flattened
 
 
-def axes_of(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The axes of a grid; one of a kind may have none."""
-    return line.get("axes", {}) if "kind" in line else line
+def axes_of(lines: Line | Sequence[Line]) -> dict[str, Any]:
+    """The axes of a grid, or of several; one of a kind may have none."""
+    grids = (line.get("axes", {}) if "kind" in line else line for line in _each(lines))
+    return {axis: values for grid in grids for axis, values in grid.items()}
 
 
 def word_of(key: str, value: Any) -> str:

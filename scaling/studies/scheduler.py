@@ -213,9 +213,7 @@ def detach(ledger: Ledger, plan: Plan, workers: int, parameters: Mapping[str, An
 
 def train_detached(root: str, name: str, run: str) -> bool:
     """Train a run of a study, after its trunk where no other job has brought that so far."""
-    ledger = Ledger(root)
-    plan = entered(ledger, name)
-    job = next(job for job in plan.runs if job.run == run)
+    ledger, plan, job = _find([f"study={name}", f"run={run}", f"runs={root}"])
     grow(ledger, plan, job)
     return train_job(root, job)
 
@@ -232,13 +230,12 @@ def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinish
         lines.append(f"  {run.name} (run {run.run}): {reason}")
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
-    disk = None if runs is None else runs.disk
     if runs is not None:
-        lines += [] if disk is None else [f"  {disk}"]
+        lines += [] if runs.disk is None else [f"  {runs.disk}"]
         lines.append(f"  what the runs printed is in {runs.executor.log}")
     if any(hopeless(ledger, run.run) for run in missing):
         lines.append("  --retry-failed tries runs again that have failed")
-    return Unfinished(tuple(lines), 1 if disk is None else DISK)
+    return Unfinished(tuple(lines), 1 if runs is None or runs.disk is None else DISK)
 
 
 def _reason(ledger: Ledger, run: str) -> str:
@@ -271,7 +268,7 @@ def prepare(words: Sequence[str]) -> None:
 
 def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
     """The run that the words name; `further` words hold for its training."""
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    settings = {key: value for key, _, value in (word.partition("=") for word in words)}
     for key in settings:
         if key not in ("study", "run", "runs") and not key.startswith("log."):
             raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])

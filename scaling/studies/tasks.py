@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scaling.base.errors import ScalingError
 from scaling.config.schema import kinds
 from scaling.ledger import Ledger, run_id
-from scaling.studies.plan import Plan, Run, Words
+from scaling.studies.plan import Plan, Run, Words, entered
 from scaling.studies.question import flat, word_of
 from scaling.training.finetune import Pretrained, check_task, compose, goal, name_of
 from scaling.training.point import point
@@ -36,19 +37,22 @@ def with_tasks(plan: Plan, tasks: Sequence[str]) -> Plan:
 
 def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan | None:
     """A finetuning of every finished run on every task of the study; None where there are none. The keys `inherited`
-    have the values that they have in the run.
+    have the values that they have in the run. Finetunings on tasks of earlier commands stay in the plan.
     """
-    question = plan.question
+    question, name = plan.question, plan.question.name + BESIDE
+    earlier = entered(ledger, name).runs if name in ledger.studies() else ()
     runs = [
-        _finetuning(ledger, run, task, _words(run, task, settings, inherited))
+        _finetuning(ledger, run, task, _words(run, task, settings, inherited), earlier)
         for run in plan.runs
         for task, settings in question.tasks.items()
         if (result := ledger.result(run.run)) is not None and result["outcome"] == "finished"
     ]
     if not runs:
         return None
+    names = set(map(name_of, question.tasks))
+    runs += [run for run in earlier if name_of(str(run.task)) not in names]
     sentence = f"Which scores do the runs of {question.name} reach?"
-    changes: dict[str, Any] = {"name": question.name + BESIDE, "question": sentence, "grid": {}, "held_out": {}}
+    changes: dict[str, Any] = {"name": name, "question": sentence, "grid": {}, "held_out": {}}
     return Plan(replace(question, **changes, laws=(), target={}), tuple(runs))
 
 
@@ -82,10 +86,16 @@ def _name(run: Run, task: str) -> str:
     return f"{run.name} task={name_of(task)}"
 
 
-def _finetuning(ledger: Ledger, run: Run, task: str, words: Words) -> Run:
+def _finetuning(ledger: Ledger, run: Run, task: str, words: Words, earlier: Sequence[Run]) -> Run:
     from scaling.training.experiment import assemble
 
-    experiment = assemble(compose(run.run, task, words, runs=ledger.root))
+    try:
+        experiment = assemble(compose(run.run, task, words, runs=ledger.root))
+    except ScalingError:  # the weights that it starts from may be freed when it is done
+        for done in earlier:
+            if (done.start, done.task, done.overrides) == (run.run, task, words) and ledger.result(done.run):
+                return done
+        raise
     task_goal = goal(experiment.config["data"], task)
     return Run(
         run=run_id(experiment.spec),

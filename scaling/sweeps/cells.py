@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
 from scaling.ledger.document import disk, flat
@@ -186,6 +186,8 @@ def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     if any(word.startswith("study=") for word in words):
         from scaling.studies.scheduler import planned
 
+        what = "the plan sets what a run of a study is"
+        refuse(overlays, what, "leave it out", key="--overlay", value=overlays[0] if overlays else None)
         return planned(words)
     names = [word for word in words if "=" not in word]
     if len(names) > 1:

@@ -18,6 +18,7 @@ import torch
 
 from scaling.base import atomic
 from scaling.base.errors import DISK, ScalingError
+from scaling.base.printing import csv_rows
 from scaling.base.signals import PRUNE
 from scaling.executors import End, Executor, Resources
 from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
@@ -95,8 +96,11 @@ def run(
             line = row(report.run, name(trial.cell), result, point_columns(trial.cell, report.point))
             by_run.setdefault(report.run, line)
     table = sorted(by_run.values(), key=lambda row: (row["name"], row["run"]))
+    drawn, file = {name(trial.cell) for trial in cells.trials}, folder / "points.csv"
+    earlier = csv_rows(file.read_text(encoding="utf-8")) if file.exists() else []
+    others = [line for line in earlier if line.get("name") not in drawn]  # of a command with a larger count
     if table:
-        write_points(table, folder / "points.csv")
+        write_points(sorted([*table, *others], key=lambda row: (row["name"], row["run"])), file)
     return cells.trials, table, folder
 
 

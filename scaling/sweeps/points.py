@@ -12,8 +12,9 @@ import numpy as np
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.standard_error import say
 from scaling.ledger import Ledger, is_ledger
-from scaling.studies.findings import DEFINITIONS, row, rows
+from scaling.studies.findings import row, rows
 from scaling.studies.plan import Run, entered
+from scaling.training.point import DEFINITIONS
 
 if TYPE_CHECKING:
     from scaling.laws.curves import Curve

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
@@ -64,11 +65,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         }
     agreements = {}
     for column, theirs in table.compares.items():
-        means = {
-            row: statistics.mean(values_of_row)
-            for row, values_of_row in results.values(column).items()
-            if values_of_row
-        }
+        means = {row: statistics.mean(of_row) for row, of_row in results.values(column).items() if of_row}
         if (agreed := agreement(means, table.figures(theirs))) is not None:
             agreements[theirs] = agreed
     # A loss is ranked with the scores where both have one baseline.
@@ -79,9 +76,7 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
     }
     columns = []
     for column in columns_of(table, results):
-        scores = {
-            row: values_of_row for row, values_of_row in results.values(column.name + SCORE).items() if values_of_row
-        }
+        scores = {row: of_row for row, of_row in results.values(column.name + SCORE).items() if of_row}
         comparison = compare(scores, baselines, higher_is_better=True)
         for row in scores.keys() & rows.keys():
             rows[row].setdefault("downstream", {})[column.name] = {
@@ -200,11 +195,8 @@ def _basis(compared: Document) -> str:
         f"({plural(pool['freedom'], 'degree')} of freedom)"
         for baseline, pool in pools.items()
     )
-    own = (
-        f"; their own runs for {', '.join(compared['own_scatter'])}, which scatter more"
-        if compared["own_scatter"]
-        else ""
-    )
+    names = ", ".join(compared["own_scatter"])
+    own = names and f"; their own runs for {names}, which scatter more"
     correction = f"verdicts are after Holm's correction over {plural(compared['compared'], 'row')}"
     return f"a standard deviation of {scatter}{own}; {correction}" if pools else ""
 
@@ -299,15 +291,16 @@ def keep(table: Table, document: Document, results: Results, page: Path) -> None
     file, beside = table_file(table.config), page.with_suffix("")
     name, reading = file.name.removeprefix("table/"), beside / READING
     points = f"{beside.name}/points.csv"
+    again = shlex.join([name, "--from", str(page.parent / points)])
     write_points(results, beside / "points.csv")
     lines = [
         f"# {table.title}",
-        f"`scaling table {name} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
+        f"`scaling table {shlex.quote(name)} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
         printed(table, document).markdown(),
         "\n".join(f"- {markdown_text(note)}" for note in document["said"]),
-        f"[Its runs]({points}) are enough to print it again: `scaling table {name} --from {page.parent / points}`.",
+        f"[Its runs]({quote(points)}) are enough to print it again: `scaling table {again}`.",
         "## What was asked",
         f"```yaml\n{find('table', name).read_text(encoding='utf-8').strip()}\n```",
     ]

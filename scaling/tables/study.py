@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import DISK, ScalingError, plural
+from scaling.base.errors import DISK, ScalingError, plural, refuse
 from scaling.config.compose import SECTIONS, load
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
-from scaling.studies.question import Question, compared
+from scaling.studies.question import Question, compared, is_counted
+from scaling.studies.question import named as study_name
 from scaling.studies.tasks import task_plan, unstarted
+from scaling.sweeps.points import WANDB
 from scaling.tables.results import Results, by_key, read_ledger, read_points
 from scaling.tables.table import Downstream, Table, located
 from scaling.training.finetune import check_task, name_of, named
@@ -36,8 +38,8 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     base, others = ([row.name for row in table.rows if table.is_baseline(row.name) == first] for first in (True, False))
     axes = [(base, table.seeds["baseline"]), (others, table.seeds["others"])]
     return Question(
-        name=name or f"{table.name}-{_hash(table, words)}",
-        question=f"Which rows of {table.title} differ from {' and '.join(base)}?",
+        name=name or f"{study_name(table.name, None, ())}-{_hash(table, words)}",
+        question=f"Which rows of {table.title} differ from {' and '.join(base or [table.baseline])}?",
         base=located(table.config),
         set={},
         grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],
@@ -50,7 +52,7 @@ def check(plan: Plan, columns: Sequence[Downstream]) -> None:
     """
     first_runs: dict[Any, Run] = {}
     for run in plan.runs:
-        first_runs.setdefault(by_key(run.overrides).get("row"), run)
+        first_runs.setdefault(run.row, run)
     headings = {task: column.heading for column in reversed(columns) for task in column.tasks}
     settings = {task: keys for column in columns for task, keys in column.tasks.items()}
     for task, keys in settings.items():
@@ -82,10 +84,23 @@ def held(
     study: str | None = None,
     columns: Sequence[Downstream] = (),
 ) -> Results:
-    """The runs of the table that a ledger or kept points hold, with the scores in these columns and in its own."""
+    """The runs of the table that a ledger, kept points or a project of W&B (`wandb:PROJECT`) hold, with the scores in
+    these columns and in its own. Other settings than theirs are refused.
+    """
     runs = table.load(table.baseline, words)["runs"]
     folder = Path(source or runs)
+    if str(source).startswith(WANDB):
+        from scaling.sweeps.pull import pull
+
+        project, planned = str(source).removeprefix(WANDB), None
+        if project.count("/") == 2:  # a sweep, which is a study of its own
+            study = study or project.rpartition("/")[2]
+        else:
+            planned = plan(question(table, words, study), words)
+            study = planned.question.name
+        folder = Path(pull(project, None, runs, planned)["folder"])
     if folder.suffix == ".csv":
+        refuse(study, "kept points are of one table's studies", "leave it out", key="--study", value=study)
         points = read_points(folder, table)
     else:
         ledger = Ledger.open(folder)
@@ -95,6 +110,11 @@ def held(
             what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
             fix = "name the table that was trained, or the folder of its runs"
             raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
+    settings = by_key(points.settings)
+    for key, (_, value) in by_key(words).items():
+        differs = points.runs and is_counted(key) and (key not in settings or settings[key][1] != value)
+        what, fix = "the runs were trained without it", " ".join(["leave it out; they have", *points.settings])
+        refuse(differs, what, fix if points.settings else "leave it out", file=folder, key=key, value=value)
     return points.with_columns(columns)
 
 

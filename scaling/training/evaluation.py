@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property, reduce
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -20,14 +19,13 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
-from scaling.config.schema import build, family
+from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
-from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.evaluation.generate import aligned, generate, prompt
+from scaling.evaluation.generate import generate, prompt, prompts
 from scaling.evaluation.strategy import Greedy
-from scaling.interop.run import averaged, read
-from scaling.metrics import bootstrap, paired_bootstrap
+from scaling.interop.run import averaged, objective_of, read
+from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.finetune import Pretrained
 
@@ -193,8 +191,8 @@ class Outputs:
     def _answers(self, model: Family, batch: Batch) -> Tensor:
         """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
         specials, task = self.objective.vocabulary.specials, self.source.task
-        prompts, steps = _prompts(model, batch, specials), self.objective.width(task)
-        rows = generate(model, prompts, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
+        unanswered, steps = _prompts(model, batch, specials), self.objective.width(task)
+        rows = generate(model, unanswered, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
         written = batch.tokens.new_full((batch.rows, steps), NONE)
         for row, (best, *_) in zip(written, rows):
             row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
@@ -238,9 +236,7 @@ class Outputs:
         """
         metric, (outputs,), references, groups = self._labelled(self)
         each = bootstrap(metric, outputs, references, groups)
-        report: dict[str, Any] = {"score": each[metric.main].value}
-        report["metrics"] = {name: value.value for name, value in each.items()}
-        report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
+        report = {"score": each[metric.main].value, **as_document(each)}
         if self.written:
             report["invalid"] = sum(value is None for value in outputs) / len(outputs)
         return report
@@ -282,9 +278,7 @@ def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
     first = (batch.targets != IGNORE).int().argmax(1).tolist()
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
     rows = [row[: end + 1][keep[: end + 1]].tolist() for row, keep, end in zip(batch.tokens, real, first)]
-    tokens, documents = aligned(rows, specials.get("pad", 0))
-    lengths = torch.tensor([len(row) for row in rows])
-    return prompt(tokens, documents, prefix=lengths).to(batch.tokens.device)
+    return prompts(rows, model.family, specials).to(batch.tokens.device)
 
 
 class Predictor:
@@ -292,16 +286,15 @@ class Predictor:
     checkpoints of its run.
     """
 
-    def __init__(self, finetuned: Pretrained, runs: str | Path, device: torch.device, average: int | None = None):
-        place = finetuned.folder, runs
-        self.run, self.device = read(*place) if average is None else averaged(*place, average), device
-        self.task, sections = build("data", finetuned.data), self.run.sections
-        train, size = self.task.open("train", root(runs)), sections["size"]
-        shared = Vocabulary.of(train), size["length"], family(sections["model"])
-        self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
-        ids, fix = self.objective.vocabulary.size, "take the tokenizer that the run was trained with"
-        what = f"the task takes {ids:,} token ids, and the model knows {size['vocabulary']:,}"
-        refuse(ids > size["vocabulary"], what, fix, key="data.tokenizer")
+    def __init__(self, finetuned: Pretrained, device: torch.device, average: int | None = None):
+        folder, self.device = finetuned.folder, device
+        self.run = read(folder) if average is None else averaged(folder, average)
+        self.task = build("data", finetuned.data)
+        train = self.task.open("train", root(finetuned.runs))
+        self.objective = objective_of(finetuned.sections, train)
+        ids, size = self.objective.vocabulary.size, self.run.sections["size"]["vocabulary"]
+        what = f"the task takes {ids:,} token ids, and the model knows {size:,}"
+        refuse(ids > size, what, "take the tokenizer that the run was trained with", key="data.tokenizer")
         self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
 
     @torch.no_grad()

@@ -19,8 +19,8 @@ from scaling.config.document import Config, of_values
 from scaling.config.files import names
 from scaling.config.strict_yaml import flow
 from scaling.data import store
-from scaling.data.store import TOKENIZER
 from scaling.data.task.task import is_file, task_of_file
+from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)
 LESS = 0.1  # of the learning rate of the run that is finetuned
 RELATIVE = 0.03  # of Adafactor at most, whose steps are relative to a parameter's scale (docs/results/transfer)
 RATE = 5e-5  # where that is not known (Devlin et al. 2018, section A.3)
-
-SHOWN = 40  # names in an error
 
 HEADS = {
     "class": "Sequence",
@@ -82,59 +80,30 @@ class Pretrained:
         return Codec.load(cast(Path, self.tokenizer))
 
     @property
+    def runs(self) -> Path:
+        """The folder of its ledger, beside which its data are."""
+        return self.folder.parents[1]
+
+    @property
     def data(self) -> Mapping[str, Any]:
         """The line `data` that it was trained on; empty where that is not known."""
         return {key: value for key, value in (self.sections.get("data") or {}).items() if key != "fingerprint"}
 
 
 def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretrained:
-    """The run that a word names: the beginning of an id, a folder of ours or of transformers, or the beginning of a
-    study's name and a row of it, `STUDY:ROW`.
-    """
-    name = os.fspath(name)
-    folder = Path(os.path.expanduser(name))
-    if folder.is_dir() and not (folder / "spec.json").is_file():
-        if (folder / "config.yaml").is_file():
-            sections: Mapping[str, Any] = load(str(folder / "config.yaml")).tree
-        else:
-            from scaling.interop import huggingface
+    """The model that a word names (`locate`): a finished run, or a folder of ours or of transformers."""
+    folder = locate(name, runs)
+    if not (folder / SPEC).is_file():
+        from scaling.interop.run import read
 
-            sections = huggingface.read(folder).sections
-        file, start = folder / TOKENIZER, {"folder": str(folder)}
-        return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
-    folder = folder.resolve()
-    ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
-    run = folder.name if folder.is_dir() else _row_of(ledger, name) if ":" in name else ledger.find(name)
+        saved, start = read(folder), {"folder": str(folder)}
+        return Pretrained(folder, start, saved.sections["model"], saved.sections["size"], {}, saved.tokenizer)
+    ledger, run = Ledger.open(folder.parents[1]), folder.name
     spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")
     fix = "train it to its end first, or name start.step"
     refuse(outcome != "finished", f"the run has {outcome}", fix, key="RUN", value=run)
     is_here = Path(runs).resolve() == ledger.root.resolve()
-    start = {"run": run} if is_here else {"folder": str(ledger.folder(run))}
-    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), start)
-
-
-def _row_of(ledger: Ledger, name: str) -> str:
-    """The run of `STUDY:ROW`: the one study whose name begins so (a table's ends in a digest of its rows), and its row
-    by all of its name, or by words of it that no other run has.
-    """
-    study, _, row = name.partition(":")
-    names = ledger.studies()
-    studies = [study] if study in names else [each for each in names if study and each.startswith(study)]
-    what = f"{len(studies)} studies begin so: {listed(studies)}"
-    refuse(len(studies) > 1, what, "write more of the name", key="RUN", value=study)
-    study = studies[0] if studies else study
-    planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
-    meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
-    if not meant:  # a study may have thousands of names to search for near ones
-        raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
-    what = f"{len(meant)} runs of the study {study} are meant: {listed([*map(repr, meant)])}"
-    refuse(len(meant) > 1, what, "name one of them", key="RUN", value=row)
-    return planned[meant[0]]
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first of many names, in an error."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return Pretrained.of_spec(spec, ledger.root, folder, {"run": run} if is_here else {"folder": str(folder)})
 
 
 def compose(
@@ -148,7 +117,6 @@ def compose(
     """The config that finetunes a run, or what a word names, on a task; its remarks have what was filled in, as words
     of the command line. `words` are overrides, which come last.
     """
-    refuse("=" in task, "no task is named", "name one of `scaling tasks` before overrides", key="TASK", value=task)
     if not isinstance(source, Pretrained):
         source = pretrained(source, runs)
     line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
@@ -263,11 +231,7 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
 def finetuned(
     run: str | os.PathLike[str], task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
 ) -> tuple[Pretrained, Any]:
-    """A finetuned run, and the data of its own task, or of another that has the same answers and labels; a task with
-    `=` is an override.
-    """
-    if task is not None and "=" in task:
-        task, words = None, [task, *words]
+    """A finetuned run, and the data of its own task, or of another that has the same answers and labels."""
     source = pretrained(run, runs)
     own_data = source.data
     fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"

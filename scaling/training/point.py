@@ -11,8 +11,14 @@ from scaling.training.schedule import WSD
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
+DEFINITIONS = {
+    "N_definition": "without embeddings",
+    "D_definition": "tokens read, repeats counted",
+    "loss_definition": "held-out cross-entropy, nats a token",
+    "C_definition": "matrix products as they run, forward and backward",
+}
 COLUMNS = (
-    *("N", "D", "C", "N_definition", "D_definition", "loss_definition", "C_definition", "N_total"),
+    *("N", "D", "C", *DEFINITIONS, "N_total"),
     *("C_6N", "C_6N_non_embedding", "C_kaplan_with_attention", "C_with_last_layer", "C_with_attention_and_last_layer"),
     *("U", "M", "S", "B", "lr", "cooldown", "seed", "width", "depth", "tokenizer", "validation", "entropy"),
     "beside",  # the run of which a run of a study tells whether it is tuned
@@ -27,10 +33,7 @@ def point(experiment: Experiment) -> dict[str, Any]:
         "N": cost.parameters_non_embedding,
         "D": tokens,
         "C": cost.flops_train_per_token * tokens,
-        "N_definition": "without embeddings",
-        "D_definition": "tokens read, repeats counted",
-        "loss_definition": "held-out cross-entropy, nats a token",
-        "C_definition": "matrix products as they run, forward and backward",
+        **DEFINITIONS,
         "N_total": cost.parameters,
         **{f"C_{name}": per_token * tokens for name, per_token in cost.approximations.items()},
         "M": tokens / cost.parameters,

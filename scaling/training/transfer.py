@@ -38,10 +38,11 @@ from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
+from scaling.interop.location import listed
 from scaling.interop.run import read
 from scaling.model.family import Encoder, Family
 from scaling.model.parameters import parameters
-from scaling.training.finetune import COUNTING, HEADS, PAIRED, listed, pretrained
+from scaling.training.finetune import COUNTING, HEADS, PAIRED, pretrained
 
 KEY = "train.parts"
 Parts = str | Sequence[str] | Mapping[str, Any]
@@ -132,7 +133,7 @@ class Start:
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
         missing, shaped, new, grown, used = list[str](), dict[str, str](), set[str](), set[str](), set[str]()
-        for tensor, aliases in _tensors(model):
+        for tensor, aliases in weights.aliases(model):
             name, there = aliases[0], [alias for alias in aliases if alias in self.saved.tensors]
             accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
@@ -164,7 +165,7 @@ class Start:
             fix = f"set {words} where that is meant, or take the start's model"
             raise ScalingError(f"the weights of {self.name} do not fit the model: {what}", key="start", fix=fix)
         what, place = f"the run takes no tensor of {self.name}", {"key": "start.new", "value": list(self.new)}
-        refuse(len(new) == len(_tensors(model)), what, "name only what is new", **place)
+        refuse(len(new) == len(weights.aliases(model)), what, "name only what is new", **place)
         return replace(self, drawn=frozenset(new), grown=frozenset(grown), left=frozenset(left))
 
     def check_tokenizer(self, source: Source) -> None:
@@ -179,7 +180,7 @@ class Start:
     @torch.no_grad()
     def apply(self, model: Family) -> None:
         """Put the weights into a model whose parameters have been drawn."""
-        for tensor, aliases in _tensors(model):
+        for tensor, aliases in weights.aliases(model):
             if aliases[0] not in self.drawn:
                 base = next(self.saved.tensors[alias] for alias in aliases if alias in self.saved.tensors)
                 tensor[: len(base)].copy_(base) if aliases[0] in self.grown else tensor.copy_(base)
@@ -195,14 +196,6 @@ def reading(config: Config, key: str) -> Iterator[None]:
         raise config.error("start.step" if error.key == "step" else key, f"{within}{error.what}", error.fix) from None
     except OSError as error:
         raise config.error(key, from_os(error, "cannot be read").what) from None
-
-
-def _tensors(model: Family) -> list[tuple[Tensor, list[str]]]:
-    """Each tensor of a model with all its names: a tied table has several."""
-    names: dict[int, tuple[Tensor, list[str]]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        names.setdefault(id(tensor), (tensor, []))[1].append(name)
-    return list(names.values())
 
 
 def _patterns(names: Sequence[str]) -> str:
@@ -239,13 +232,14 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
 
 
 def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
-    """The last blocks of the tower that predicts, and what comes after them."""
-    count, stack = cast(Any, parts.get("last")), list(model.towers.values())[-1].stack
-    place, blocks = {"key": KEY, "value": dict(parts)}, len(list(stack.blocks))
+    """The last blocks of the tower that predicts, of a BiLM of both, and what comes after them."""
+    stacks = [tower.stack for name, tower in model.towers.items() if name == model.family or name != "encoder"]
+    count, place = cast(Any, parts.get("last")), {"key": KEY, "value": dict(parts)}
+    blocks = len(list(stacks[0].blocks))
     is_wrong = set(parts) != {"last"} or type(count) is not int or count < 1
     refuse(is_wrong, "expected the number of the last blocks", "write {last: 2}", **place)
     refuse(count > blocks, f"the tower has {plural(blocks, 'block')}", f"write {{last: {blocks}}}, or fewer", **place)
-    inside, below = set(stack.parameters()), depths(model)  # type: ignore[attr-defined]
+    inside, below = {one for stack in stacks for one in stack.parameters()}, depths(model)  # type: ignore[attr-defined]
     return {spec.name for spec, one in parameters(model) if one in inside and below[spec.name] < count}
 
 

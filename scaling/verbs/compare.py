@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base.errors import refuse, under
+from scaling.base.errors import nearest, refuse, under
 from scaling.base.numbers import OpenFraction, PositiveFloat
 from scaling.base.printing import interval, percent, short
 from scaling.config.schema import check_keys
@@ -110,15 +110,20 @@ def _parts(source: str | Path) -> tuple[str, str]:
 def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
     """The runs of a source: finished, not held out."""
     from scaling.laws.held_out import split_held_out
-    from scaling.sweeps.points import read_points
+    from scaling.laws.points import READERS
+    from scaling.sweeps.points import WANDB, read_points
 
     where: tuple[str, ...] = ()
     if isinstance(source, str):
         source, chosen = _parts(source)
         if chosen:
             where = (chosen if _OF_A_COLUMN.match(chosen) else f"row='{chosen}'",)
-        if not Path(source).exists() and (study := runs / "studies" / source).is_dir():
-            source = study
+        if not Path(source).exists() and not source.startswith(WANDB):
+            studies = {folder.name: folder for folder in (runs / "studies").glob("*")}
+            is_known = source in studies or Path(source).suffix.lower() in READERS
+            fix = nearest(source, studies) if studies else "name a table of points"
+            refuse(not is_known, "there is no such table or study", fix, file=source)
+            source = studies.get(source, source)
     return split_held_out(read_points(source, runs, rename=rename, where=where), None)[0]
 
 

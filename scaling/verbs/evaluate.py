@@ -40,11 +40,12 @@ class Evaluation(Result):
         return self
 
 
-def _check_file(to: str | Path | None) -> None:
-    """Refuse a folder before anything is scored."""
-    refuse(
-        to is not None and Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to)
-    )
+def check_file(to: str | Path | None, endings: Sequence[str] = ()) -> None:
+    """Refuse a folder, or a file of another ending, before anything is computed."""
+    if to is not None:
+        is_other, fix = endings and Path(to).suffix not in endings, f"take {', '.join(endings)}"
+        refuse(is_other, "no such kind of file", fix, key="to", value=str(to))
+        refuse(Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to))
 
 
 @verb
@@ -72,7 +73,8 @@ def evaluate(
 
     scored, data = finetuned(run, task, overrides, runs=runs)
     other, of_other = (None, data) if paired is None else finetuned(paired, task, overrides, runs=runs)
-    source = build("data", data).open(split, root(runs))  # before torch is imported
+    home = root(scored.runs if task is None else runs)
+    source = build("data", data).open(split, home)  # before torch is imported
     mine, theirs = (goal(line) for line in (data, of_other))
     is_other = (mine.answer, getattr(mine, "labels", ())) != (theirs.answer, getattr(theirs, "labels", ()))
     what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
@@ -82,7 +84,7 @@ def evaluate(
 
     from scaling.training.evaluation import Predictor
 
-    outputs = Predictor(scored, runs, torch_device(device), average).outputs(source)
+    outputs = Predictor(scored, torch_device(device), average).outputs(source)
     signature, examples = source.task.metric.signature(answers), plural(len(answers), "example")
     document = {"run": scored.folder.name, "split": split, "examples": len(answers), "invalid": None}
     document |= outputs.scores()
@@ -93,8 +95,8 @@ def evaluate(
     if other is not None:
         # The same examples, by the tokenizer of the other run.
         own = {"tokenizer": other.data["tokenizer"]} if "tokenizer" in other.data else {}
-        matched = build("data", {**data, **own}).open(split, root(runs))
-        compared = outputs.compared(Predictor(other, runs, torch_device(device), average).outputs(matched))
+        matched = build("data", {**data, **own}).open(split, home)
+        compared = outputs.compared(Predictor(other, torch_device(device), average).outputs(matched))
         one = document["paired"] = {"against": other.folder.name, **compared}
         parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
         bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"
@@ -126,10 +128,10 @@ def evaluate_options(
     A decoder or an encoder-decoder answers with the most likely option. (Gu et al. 2024, OLMES) An encoder can if the
     options fill a gap, `[MASK]` in the text, with --frame none.
     """
-    _check_file(to)
+    check_file(to)
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
-    from scaling.metrics import bootstrap
+    from scaling.metrics.metric import as_document, bootstrap
     from scaling.training.finetune import pretrained, unfinetuned
 
     prompting, source = Prompting(formulation, frame, shots, seed), pretrained(run, runs)
@@ -140,7 +142,7 @@ def evaluate_options(
     values = bootstrap(Choosing(), examples, examples)
     chance = sum(len(one.right) / len(one.options) for one in questions.values()) / len(questions)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
-    document |= {**vars(prompting), **_values(values), "score": values[Choosing.main].value}
+    document |= {**vars(prompting), **as_document(values), "score": values[Choosing.main].value}
     document |= {"chance": chance, "truncated": truncated}
     cut = f", {plural(truncated, 'context')} cut to the window" if truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
@@ -170,10 +172,10 @@ def evaluate_corpus(
     The corpus must be prepared with the run's tokenizer. Every token of a document is scored once, also its `eos`.
     An encoder masks each token in turn: the nats are a pseudo-likelihood, so it has no bits per byte.
     """
-    _check_file(to)
+    check_file(to)
     from scaling.data.store import root
-    from scaling.evaluation.corpus import CodeLength, costs, documents, prepared
-    from scaling.metrics import bootstrap
+    from scaling.evaluation.corpus import CodeLength, documents, prepared
+    from scaling.metrics.metric import as_document, bootstrap
     from scaling.training import finetune
 
     source = finetune.pretrained(run, runs)
@@ -183,7 +185,7 @@ def evaluate_corpus(
             raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
     refuse((stride or 0) > length, f"it is from 1 to the window of {length}", key="stride", value=stride)
     line = finetune.corpus(source, corpus, overrides, runs=runs)
-    data = prepared(line, split, root(runs), source.tokenizer, codec.sha256, corpus)
+    data = prepared(line, split, root(source.runs if corpus is None else runs), source.tokenizer, codec.sha256, corpus)
     pairs = ((None if source is None else source.tolist(), text.tolist()) for source, text in data.documents())
     scorer = load(source.folder, device=device).scorer
     if encoder:
@@ -192,7 +194,7 @@ def evaluate_corpus(
         pairs = ((None, text[:-1] if text and text[-1] in ends else text) for _, text in pairs)
     else:
         stride, more = stride or max(1, length // 2), ["bits_per_byte", "perplexity"]
-    scored = documents(islice(pairs, limit), codec, lambda group: costs(scorer, group, stride or 0))
+    scored = documents(islice(pairs, limit), codec, scorer, stride or 0)
     read = [document for document in scored if document.tokens]
     refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
     values = bootstrap(CodeLength(), read, read)
@@ -200,7 +202,7 @@ def evaluate_corpus(
         values.pop("bits_per_byte", None)  # no document spells a byte
     totals = {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
     document = {"run": source.folder.name, "corpus": corpus or "its own", "split": split, "documents": len(read)}
-    document |= {**totals, "stride": stride, "masking": masking, **_values(values)}
+    document |= {**totals, "stride": stride, "masking": masking, **as_document(values)}
     counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
     rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
@@ -225,7 +227,7 @@ def evaluate_harness(
 
     The run is a decoder or an encoder-decoder. The package is needed: `pip install 'scaling[harness]'`.
     """
-    _check_file(to)
+    check_file(to)
     from importlib.metadata import version
 
     from scaling.training.finetune import pretrained
@@ -256,13 +258,6 @@ def evaluate_harness(
     ]
     title = f"run {source.folder.name}, lm_eval {document['lm_eval_version']}"
     return Evaluation(document, [title, table(results)], scored=rows).save(to)
-
-
-def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "metrics": {name: one.value for name, one in values.items()},
-        "intervals": {name: [one.low, one.high] for name, one in values.items()},
-    }
 
 
 def _table(document: Mapping[str, Any]) -> Table:
@@ -311,7 +306,7 @@ def predict(
 
     The file has the task's columns; labels are not needed.
     """
-    _check_file(to)
+    check_file(to)
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
@@ -323,9 +318,9 @@ def predict(
 
     from scaling.training.evaluation import Predictor, shown
 
-    predictor = Predictor(model, runs, torch_device(device))
+    predictor = Predictor(model, torch_device(device))
     predictor.task.goal = replace(predictor.task.goal, decode=data.goal.decode)
-    source = predictor.task.source_of(examples, root(runs))
+    source = predictor.task.source_of(examples, root(model.runs))
     outputs, goal = predictor.outputs(source), source.task
     answers, chances = outputs.predictions, outputs.probabilities()
     rows: list[dict[str, Any]] = []

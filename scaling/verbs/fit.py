@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import refuse
-from scaling.base.numbers import OpenFraction, PositiveFloat, Range, Seed
+from scaling.base.numbers import NonNegativeFloat, OpenFraction, PositiveFloat, Range, Seed
 from scaling.base.printing import TableResult
 from scaling.verbs.verb import Flag, spelled, verb
 
@@ -141,35 +141,37 @@ def _law(
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
     from scaling.laws.fit import fit as fit_one_step
-    from scaling.laws.held_out import choose
+    from scaling.laws.held_out import candidates, choose, passing
     from scaling.laws.points import group_of
     from scaling.laws.predict import fit_two_steps
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
     seed, group = options["seed"], group_of(train, options["group"])
-
-    def objective_of(default: str) -> Any:
-        """The requested objective; None for the objective of the law."""
-        objective, delta = options["objective"], options["delta"]
-        return named_objective(objective or default, delta) if objective or delta else None
+    choice, fixed = None, {}
+    if isinstance(chosen, str):
+        forms = candidates(train)
+    else:
+        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
+        forms = [form]
+    for target in options["targets"]:
+        forms = passing(forms, lambda form, target=target: check_target(form, target))
+    objective = options["objective"]
+    if objective or options["delta"]:
+        objective = named_objective(objective or forms[0].objective, options["delta"])
 
     def choose_again(mask: Any) -> Any:
         """Choose and fit without the runs of a mask, so that they can test the fit."""
         rest = train.hold_out(mask)[0]
-        return choose(rest, objective=objective_of("log_huber"), seed=seed).fit(rest, group=group, seed=seed)
+        return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
 
-    choice = None
     if isinstance(chosen, str):
-        choice = choose(train, objective=objective_of("log_huber"), seed=seed)
-        form, fit_form = choice.trials[0].form, choice.trials[0].fit
+        choice = choose(train, forms, objective=objective, seed=seed)
+        fit_form = choice.fit
     else:
-        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
         weights = None if options["weight"] is None else train.numbers(options["weight"])
-        fit_law = fit_two_steps if form.steps else fit_one_step
-        fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
-    for target in options["targets"]:
-        check_target(form, target)
+        fit_law = fit_two_steps if forms[0].steps else fit_one_step
+        fit_form = partial(fit_law, forms[0], objective=objective, weights=weights, fixed=fixed)
     examined = examine(
         fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
@@ -188,7 +190,7 @@ def fit_curves(
     curves: Annotated[Any, "the folder of a study, or a table of curves"],
     *,
     law: Annotated[Literal["multi_power", "annealed_curve"], "the law of whole curves"] = "multi_power",
-    after: Annotated[str | float | None, "leave out the losses before this number of tokens"] = None,
+    after: Annotated[NonNegativeFloat | None, "leave out the losses before this number of tokens"] = None,
     where: Annotated[tuple[str, ...], "fit only these rows of a table: 'N>=1e6' kind=evaluate"] = (),
     level: OpenFraction = 0.95,
     seed: Annotated[Seed, "the seed of the random starts"] = 0,
@@ -206,25 +208,18 @@ def fit_curves(
     and the end of each unfinished run.
     """
     from scaling.laws import curves as curve_fits
-    from scaling.laws.formula import parse_number
 
-    start = None if after is None else parse_number(after)
-    is_number = after is None or start is not None
-    refuse(not is_number, "is not a number", "write --after 2e5", key="after", value=after)
-    return curve_fits.fit_curves(read_curves(curves, where), law, after=start, level=level, seed=seed)
+    return curve_fits.fit_curves(read_curves(curves, where), law, after=after, level=level, seed=seed)
 
 
 def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     """The curves of a study's folder, of a table, or of `Curve` objects."""
-    from scaling.laws.curves import Curve
-    from scaling.laws.curves import read_curves as curves_of_table
-    from scaling.sweeps.points import read_points
+    from scaling.laws import curves
+    from scaling.sweeps.points import curves_of_study, read_points
 
     if isinstance(source, str | Path) and Path(source).is_dir():
-        from scaling.sweeps.points import curves_of_study
-
         refuse(where, "chooses rows of a table", "name the folder of one study", key="where")
         return list(curves_of_study(Path(source)))
-    if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
+    if isinstance(source, list | tuple) and all(isinstance(curve, curves.Curve) for curve in source):
         return list(source)
-    return curves_of_table(read_points(source, where=where))
+    return curves.read_curves(read_points(source, where=where))

@@ -12,6 +12,7 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.base.printing import interval
 from scaling.ledger.document import flat
+from scaling.verbs.evaluate import check_file
 from scaling.verbs.model import load
 from scaling.verbs.verb import RUNS, Result, RunName, frame, verb
 
@@ -49,7 +50,8 @@ class Attention(Result):
         """Write a page (.html) with every head of every layer."""
         from scaling.inside.look import page
 
-        atomic.write(_of_kind(path, PAGE), page(self.seen, f"Attention of {self.run}"))
+        check_file(path, PAGE)
+        atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
 
 
 @verb
@@ -72,7 +74,7 @@ def look(
     """
     from scaling.inside.look import look
 
-    path = None if to is None else _of_kind(to, PAGE)
+    check_file(to, PAGE)
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
     seen = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
@@ -83,8 +85,8 @@ def look(
     names = [layer for layer, one in named for _ in range(one.heads)]
     rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
     attention = Attention(document, [(["layer", *titles], rows)], seen=seen)
-    if path is not None:
-        attention.save(path)
+    if to is not None:
+        attention.save(to)
     return attention
 
 
@@ -169,14 +171,15 @@ class Landscape(Result):
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
         from scaling.inside.effects import save
 
-        save(self.losses, self.reach, _of_kind(path, FIGURES))
+        check_file(path, FIGURES)
+        save(self.losses, self.reach, Path(path))
 
 
 @verb
 def landscape(
     run: RunName,
     *others: Annotated[RunName, "further runs for the same figure"],
-    side: Annotated[int, Range(least=1, most=999), "number of points on each side, an odd number"] = 21,
+    side: Annotated[int, Range(least=3, most=999), "number of points on each side, an odd number"] = 21,
     reach: Annotated[PositiveFloat, "the extent of the plane: 1 is as large as the weights"] = 1.0,
     seed: Annotated[Seed, "the seed of the directions"] = 0,
     windows: Annotated[SmallInt, "number of held-out windows"] = 64,
@@ -195,7 +198,7 @@ def landscape(
     from scaling.training.finetune import pretrained
 
     refuse(side % 2 == 0, "expected an odd number, so that the model is in the middle", key="side", value=side)
-    path = None if to is None else _of_kind(to, FIGURES)
+    check_file(to, FIGURES)
     sources = [pretrained(one, runs) for one in (run, *others)]
     if unknown := [source.folder.name for source in sources if "objective" not in source.sections]:
         raise ScalingError("its training data are unknown", key="RUN", value=unknown[0], fix="name a run of the ledger")
@@ -205,18 +208,11 @@ def landscape(
     losses = {}
     for source in sources:
         model = load(source.folder, device=device).module
-        losses[source.folder.name] = around.landscape(model, around.held_out(source, windows, runs), side, reach, seed)
+        losses[source.folder.name] = around.landscape(model, around.held_out(source, windows), side, reach, seed)
     each = [{"run": name, **around.rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
     rows = [list(one.values())[:-1] for one in each]
     table = ["run", "loss", "rise at the border", "roughness"], rows
     result = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
-    if path is not None:
-        result.save(path)
+    if to is not None:
+        result.save(to)
     return result
-
-
-def _of_kind(path: str | Path, endings: Sequence[str]) -> Path:
-    """The path of a file to write; a file with another ending is refused."""
-    if Path(path).suffix not in endings:
-        raise ScalingError("no such kind of file", key="to", value=str(path), fix=f"take {', '.join(endings)}")
-    return Path(path)

@@ -46,7 +46,7 @@ def mixture(
     few, fix = len(shares) < 2, "name them: --map p_1=COLUMN"
     refuse(few, "has no proportions p_1, p_2, …", fix, file=str(points))
     domains = [f"loss_domain_{place}" for place in range(1, len(shares) + 1)]
-    losses = domains if all(name in table for name in domains) else ["loss"]
+    losses = domains if any(name in table for name in domains) else ["loss"]
     for name, value in weights.items():
         is_weight, fix = name in losses and value >= 0, f"weigh {', '.join(losses)} by numbers from 0"
         refuse(not is_weight, "is no weight of a loss", fix, key=f"weights {name}", value=value)

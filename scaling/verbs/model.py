@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, refuse
 from scaling.config.compose import assignments
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from scaling.base.batch import Batch
     from scaling.data.codec import Codec
+    from scaling.evaluation.likelihood import Filling
     from scaling.interop.huggingface import Saved
     from scaling.model.family import Family
 
@@ -38,14 +39,6 @@ class Continuation:
     tokens: Sequence[int]
     score: float
     stopped: bool
-
-
-class Filling(NamedTuple):
-    """A token that may stand at a mask, and its probability."""
-
-    text: str
-    token: int
-    probability: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +101,7 @@ class Model:
         decode, ids = build("decode", {"kind": STRATEGY, **strategy}), self.saved.ids
         likelihood.check_head(self.module)
         stop = {ids["eos"]} if "eos" in ids else set()
-        start = [ids[name] for name in ("start", "bos") if name in ids][:1]
-        before, after = ([], [*stop]) if self.family == "encoder_decoder" else (start, [])  # a source ends in eos
+        before, after = generate.framing(self.family, ids)
         rows = [[*before, *self.encoded(text), *after] for text in prompts]
         refuse(not all(rows), "there is nothing to continue", "write a token id", key="prompt", value="")
         batch = generate.prompts(rows, self.family, ids).to(next(self.module.parameters()).device)
@@ -119,14 +111,16 @@ class Model:
 
     def fill(self, text: str, *, best: int = 5) -> list[list[Filling]]:
         """The most likely tokens of an encoder at each `[MASK]` of a text, the best first."""
-        from scaling.evaluation.likelihood import filled
+        from scaling.evaluation.likelihood import MASK, filled
 
         if self.family != "encoder":
             what, fix = f"a run of the family {self.family} fills no mask", "take `generate`, or an encoder"
             raise ScalingError(what, key="prompt", value=text, fix=fix)
         if self.tokenizer is None:
             raise ScalingError("this model has no tokenizer", key="prompt", fix="take a run that was trained on text")
-        return [[Filling(*one) for one in row] for row in filled(self.scorer, self.tokenizer, text, best)]
+        scorer = self.scorer  # a head that predicts no tokens is refused first
+        refuse(MASK not in text, "it has no mask", f"write {MASK} where a token is asked for", key="prompt", value=text)
+        return filled(scorer, self.tokenizer, self.encoded(text), best)
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
         """`name`, `head`, `loss` (nats per target) and `effect` (its increase) without each block, then each head."""
@@ -153,6 +147,8 @@ class Model:
         """The token ids of a text. `[MASK]` is an encoder's mask, or the next sentinel of an encoder-decoder."""
         from scaling.evaluation.likelihood import masked
 
+        is_text = text == text.encode(errors="ignore").decode()  # a terminal may pass on bytes that are none
+        refuse(not is_text, "it is no UTF-8", "convert it, as by iconv", key="prompt", value=text)
         has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
         if self.tokenizer is not None:
             tokens = masked(self.tokenizer, self.ids, text) if has_gaps else [*self.tokenizer.encode([text])[0]]
@@ -168,14 +164,17 @@ class Model:
 
     def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
         """The tokens that each tower reads for a text, framed as in training. `target`: the output (None: its own)."""
-        from scaling.inside.look import framed
+        from scaling.evaluation.generate import framing, start
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)
-        tokens = {"text": self.encoded(text)}
-        if self.family == "encoder_decoder":
-            tokens["target"] = [*(self.continuations([text])[0][0].tokens if target is None else self.encoded(target))]
-        return framed(self.family, self.ids, tokens)
+        before, after = framing(self.family, self.ids)
+        read = [*before, *self.encoded(text), *after]
+        if self.family != "encoder_decoder":
+            return {self.family: read}
+        steps = min(64, self.module.towers["decoder"].shape.length - 1)  # one less than it reads: the start is one
+        written = self.encoded(target) if target is not None else self.continuations([text], steps=steps)[0][0].tokens
+        return {"encoder": read, "decoder": [start(self.ids), *written]}
 
     def _read(self, text: str, target: str | None) -> Batch:
         """A batch of one text."""
@@ -202,12 +201,7 @@ def torch_device(name: str | None) -> device:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device).tolist()
-    except (
-        RuntimeError,
-        AssertionError,
-        NotImplementedError,
-        ImportError,
-    ):  # torch built without it raises any of these
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError):  # of a torch that is built without it
         raise ScalingError("there is no such device here", key="device", value=name, fix="take cpu") from None
     return device
 
@@ -215,7 +209,7 @@ def torch_device(name: str | None) -> device:
 def _lines() -> list[str]:
     """The lines of standard input, if it is not a terminal."""
     try:
-        return [] if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().splitlines()
+        return [] if sys.stdin is None or sys.stdin.isatty() else [line.rstrip("\r\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
         raise ScalingError(f"standard input is no UTF-8: {error}", fix="convert it, as by iconv") from None
 
@@ -266,7 +260,7 @@ def generate(
 
 @verb
 def export(
-    run: Annotated[RunName, "the beginning of a run's id, or a folder"],
+    run: RunName,
     *,
     form: Annotated[str, Flag("format"), "hf (the first that fits), or a name of `scaling explain format`"] = "hf",
     adapter: Annotated[bool, "write only the LoRA updates of a tuned run (default: they are merged)"] = False,

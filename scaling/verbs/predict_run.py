@@ -62,7 +62,7 @@ def predict_run(
         differ = stated is not None and of_this_run is not None and of_this_run != stated
         refuse(differ, what, "give points of runs that are evaluated alike", key=name)
     row = {name: float(of_run[name]) for name in form.axes}
-    (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method, seed=fitted.law.seed)
+    (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method)
     digest = hashlib.sha256()
     for name in sorted(fitted.points.columns):
         digest.update(repr((name, fitted.points[name].tolist())).encode())

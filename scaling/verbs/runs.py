@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import byte_size, columns, span
 from scaling.config import compose
+from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger, space
 from scaling.ledger.document import differences, disk, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
@@ -95,8 +96,7 @@ def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
 
     scaling show 3fa9
     """
-    ledger = Ledger.open(runs)
-    name = ledger.find(Path(run).name)
+    ledger, name = _of_ledger(run, runs)
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
     losses: dict[str, dict[int, Any]] = {"train": {}, "evaluate": {}}
@@ -114,6 +114,13 @@ def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
         parts.append(_section(f"attempt {attempt['attempt']}", facts | ({"ended": end["time"]} if end else {})))
     document = {"row": row, "result": result, "attempts": attempts, "spec": spec, "history": history}
     return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
+
+
+def _of_ledger(run: RunName, runs: str | Path) -> tuple[Ledger, str]:
+    """The ledger of a run that is named, and the run's id."""
+    folder = locate(run, runs)
+    refuse(not (folder / SPEC).is_file(), "it is a model without a ledger", "name a run", file=folder)
+    return Ledger.open(folder.parents[1]), folder.name
 
 
 def _section(title: str, values: Mapping[str, Any]) -> str:
@@ -144,12 +151,14 @@ def diff(
     For finished runs, the results are compared too.
     """
 
+    are_runs = [isinstance(each, Run) or RUN_ID.fullmatch(each) is not None for each in (one, other)]
+    if overrides and all(are_runs):
+        raise ScalingError("overrides are of a config, and these are runs", key=overrides[0], fix="leave it out")
+
     def document(named: str | Run) -> Mapping[str, Any]:
-        name = named.id if isinstance(named, Run) else named
-        if not RUN_ID.fullmatch(name):
-            return compose.load(name, overrides).tree
-        ledger = Ledger.open(runs)
-        run = ledger.find(name)
+        if not isinstance(named, Run) and not RUN_ID.fullmatch(named):
+            return compose.load(named, overrides).tree
+        ledger, run = _of_ledger(named, runs)
         spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}
         result = {key: value for key, value in (ledger.result(run) or {}).items() if key not in UNCOMPARED}
         return spec | ({"result": result} if result else {})

@@ -135,6 +135,9 @@ def plan(
     refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
     words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, words)
+    usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
+    for name, value, default in (*usual, ("utilisation", utilisation, 0.4)):
+        refuse(not on and value != default, "is of a device", "add --on H100", key=f"--{name}", value=value)
     places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
     if goal is not None:
         question = extended(question, goal, budget, words)
@@ -144,8 +147,8 @@ def plan(
         except ScalingError as error:
             if error.key != "data":
                 raise
-            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
             planned, data = plan_runs(question, words, "stand_in"), "stand_in"
+            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
     planned, simulated = (planned, None) if goal is None else Field(planned, goal).simulated(budget)
     document = costs(planned, data, places, outlook=goal is None)
     document |= {} if simulated is None else {"adaptive": simulated}
@@ -295,7 +298,8 @@ def study(
         announce(provenance.sentence(decisions(ledger, name)))
     if (finetunings := task_plan(ledger, plan)) is not None:
         enter(ledger, finetunings)
-        announce(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
+        of_tasks = plural(len({run.task for run in finetunings.runs}), "task")
+        announce(f"finetune {plural(len(finetunings.runs), 'run')} of {of_tasks}")
         missing = trained(finetunings) or missing
     try:
         findings, page = write.write(ledger, plan, announce)
@@ -315,7 +319,7 @@ def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -
 
 @verb
 def report(
-    study: Annotated[str, "a study of the ledger, or the folder of a kept report"],
+    study: Annotated[str | Path, "a study of the ledger, or the folder of a kept report"],
     *,
     runs: str | Path = RUNS,
     keep: Annotated[str | Path | None, "copy the report to the folder KEEP/STUDY, with the study's YAML"] = None,
@@ -331,7 +335,7 @@ def report(
     """
     from scaling.studies.progress import announcer
 
-    is_named = False
+    is_named, study = False, str(study)
     with suppress(ScalingError):  # a kept report needs no ledger
         is_named = os.sep not in study and study in Ledger.open(runs).studies()
     if Path(study, "index.html").is_file() and not is_named:
@@ -415,7 +419,7 @@ def submit(
     from scaling.studies.plan import enter
     from scaling.studies.scheduler import detach
 
-    plan, _ = choose_scale(study, at, list(overrides), workers)
+    plan, why = choose_scale(study, at, list(overrides), workers)
     name, ledger = plan.question.name, plan.ledger()
     enter(ledger, plan)
     if stop:
@@ -423,4 +427,4 @@ def submit(
     else:
         line = f"submitted {plural(detach(ledger, plan, workers, set), 'run')} to SLURM"
     look = next(watch(name, runs=ledger.root, once=True))
-    return replace(look, parts=[line, *look.parts])
+    return replace(look, parts=[*filter(None, [why]), line, *look.parts])

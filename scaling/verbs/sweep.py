@@ -102,6 +102,8 @@ def sweep(
         raise checked.config.error("method", f"{checked.method} has no list of cells", "--local draws its own")
     if local and checked.size is None:
         raise checked.config.error("method", f"{checked.method} has no end", "set run_cap in the file, or --count N")
+    if local and checked.metric is not None and "target" in checked.tree["metric"]:
+        raise checked.config.error("metric.target", "here a sweep goes on to its end", "leave it out, or set run_cap")
     if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
         key = "method" if checked.method == "bayes" else "early_terminate"
         raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")

@@ -123,9 +123,11 @@ def table(
     from scaling.tables.study import held, trained
     from scaling.tables.table import read
 
-    of_runs = [("train", train), ("from", source), ("downstream", downstream), ("keep", keep)]
+    of_runs = [("train", train), ("from", source), ("study", study), ("downstream", downstream), ("keep", keep)]
     if counts and (others := [option for option, value in of_runs if value]):
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+    for option, value in (("workers", workers), ("retry-failed", retry_failed)):
+        refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
     is_page = keep is None or Path(keep).suffix == ".md"
     refuse(not is_page, "is no page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
     if train and source is not None:
@@ -138,7 +140,7 @@ def table(
         options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
         results, missing = trained(file, words, study, scored, **options)
     elif not counts:
-        results = held(file, words, *_pulled(file, words, source, study), scored)
+        results = held(file, words, source, study, scored)
     trained_by = () if results is None else results.settings
     show = document.document(file, count.counts(file, [*trained_by, *words]), results)
     if counts and progress:
@@ -146,26 +148,6 @@ def table(
     if keep is not None and results is not None:
         document.keep(file, show, results, Path(keep))
     return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
-
-
-def _pulled(
-    table: File, words: Sequence[str], source: str | Path | None, study: str | None
-) -> tuple[str | Path | None, str | None]:
-    """The folder and the study of the runs of `wandb:PROJECT`; another source and study are returned unchanged."""
-    if not isinstance(source, str) or not source.startswith("wandb:"):
-        return source, study
-    from scaling.studies.plan import plan
-    from scaling.sweeps.pull import pull
-    from scaling.tables.study import question
-
-    project, planned = source.removeprefix("wandb:"), None
-    if project.count("/") == 2:  # a sweep, which is a study of its own
-        study = study or project.rpartition("/")[2]
-    else:
-        planned = plan(question(table, words, study), words)
-        study = planned.question.name
-    runs = table.load(table.baseline, words)["runs"]
-    return pull(project, None, runs, planned)["folder"], study
 
 
 @verb
@@ -196,12 +178,14 @@ def decide(
     if source is not None and Path(source).suffix == ".csv":
         found_decisions = of_study(Path(source), {row.name for row in file.rows})
     if found_decisions is None:
-        results, larger = held(file, words, *_pulled(file, words, source, study), file.chosen(downstream)), None
+        results, larger = held(file, words, source, study, file.chosen(downstream)), None
         if against is not None:
-            final = held(file, words, *_pulled(file, words, against, None)).final()
+            final = held(file, [word for word in words if word.startswith("runs=")], against).final()
             larger = Scale(str(against), final, file.judged_by == "score")
         found_decisions = decisions(file, results, larger)
-    elif against is not None:
-        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix="leave it out")
+    else:
+        for option, value in (("against", against), ("study", study), ("downstream", downstream)):
+            what = "the runs of --from are of a study"
+            refuse(value, what, "leave it out", key=f"--{option}", value=str(value))
     refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
     return Decisions({"table": file.name, "decisions": found_decisions})

@@ -135,6 +135,8 @@ OPTIONS = {
     "--where N>1e99": "no row has N>1e99",
     "--hold-out N>0": "holds out every run",
     "--target N=1e9": "chinchilla needs N, D; add D=…",
+    "--law auto --target lr=1": "has no column 'lr'",
+    "--law two_step --delta 0.1": "the objective squared has none",
     "--intervals none --level 0.9": "no intervals are asked for",
     "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
 }

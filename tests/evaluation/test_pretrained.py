@@ -120,6 +120,7 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     gaps = task(tmp_path, {"train": rows, "validation": rows}, options=["{options}"])
     words, where = (str(tmp_path / "run"), gaps), {"runs": tmp_path, "device": "cpu"}
     (scored,) = scaling.evaluate_options(*words, frame="none", shots=0, **where).scored
+    nats = pytest.approx(scored["nats"], rel=1e-5)
     model = scaling.load(tmp_path / "run", device="cpu")
     before, option, after = (list(ids) for ids in model.tokenizer.encode([BEFORE, f" {OPTIONS[0]}", AFTER]))
     read, source, first, target = {  # the tokens, those of the source, the first that predicts, and what is predicted
@@ -135,7 +136,13 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     if family == "bert":
         with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
             scaling.evaluate_options(*words, shots=0, **where)
+        with pytest.raises(ScalingError, match="there is no token to score"):
+            model.scorer.gap(before, [], after)
     assert scored["characters"] == (4, 5)  # with the space before each
+    if family == "t5":  # a text without a gap, before it, changes nothing
+        both = [{**rows[0], "text": "I put down"}, *rows]
+        mixed = task(tmp_path, {"train": both, "validation": both}, options=["{options}"])
+        assert scaling.evaluate_options(words[0], mixed, frame="none", shots=0, **where).scored[1]["nats"] == nats
 
 
 def test_windows_score_each_token_once():
@@ -153,7 +160,7 @@ def test_windows_score_each_token_once():
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_corpus_costs_what_its_documents_do(family, language):
-    found = scaling.evaluate_corpus(language.ids[family], runs=language.runs)
+    found = scaling.evaluate_corpus(language.runs / "store" / language.ids[family])  # of a ledger elsewhere
     manifest = json.loads(next((language.runs.parent / "data").glob("*/manifest.json")).read_text())
     (shard,) = manifest["splits"]["validation"]["text"]
     assert all(getattr(found, name) == shard[name] for name in ("documents", "tokens", "bytes"))

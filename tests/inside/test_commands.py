@@ -27,6 +27,7 @@ def test_the_document_has_each_layer_and_each_head(folders, capsys):
     assert [each.weights.shape for each in seen.maps] == [(2, 8, 8)] * 3
     assert main(["look", str(folders / "t5"), "a law", "--target", "ein", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert len(scaling.look(folders / "t5", "a law").tokens["decoder"]) <= 48  # what it writes fits the window
     assert document["tokens"] == {"encoder": [*"a law", "[EOS]"], "decoder": ["[PAD]", *"ein"]}
     parts = [f"{part}.{n}" for n in range(3) for part in ("decoder", "cross")]
     assert [layer["name"] for layer in document["layers"]] == [f"encoder.{n}" for n in range(3)] + parts
@@ -150,3 +151,5 @@ def test_each_family_is_probed_for_the_tags_of_words(family, folders, capsys):
     assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2, 3]
     assert main(asked) == 0
     assert "selectivity" in capsys.readouterr().out
+    assert main([*asked, "--step=7"]) == 2
+    assert "a folder has one set of weights" in capsys.readouterr().err

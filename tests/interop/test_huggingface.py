@@ -136,6 +136,13 @@ def test_a_format_of_ones_own_is_tried_first_and_read_by_its_own_names(tmp_path,
     assert all(torch.equal(again[name], tensor) for name, tensor in was.items())
 
 
+def test_the_first_of_several_ids_ends_a_text(tmp_path):
+    sections = {"model": load("llama")["model"], "size": parity.SIZE}
+    huggingface.write(tmp_path, Saved(sections, weights.of(build("model", *sections.values())), {"eos": 2}))
+    configured(tmp_path, eos_token_id=[7, 2])  # as Llama 3's
+    assert huggingface.read(tmp_path).ids == {"eos": 7}
+
+
 def changed(folder, by):
     """Change the tensors of a folder."""
     stored = load_file(folder / FILE)

@@ -64,7 +64,9 @@ def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path):
             with attempt.checkpoint(step, note={}) as folder:
                 save_file({key: tensor + step for key, tensor in was.tensors.items()}, folder / "weights.safetensors")
         attempt.end("stopped", "enough")
-    for found in (runs.read(name[:6], tmp_path / "runs"), runs.read(tmp_path / "runs" / "store" / name)):
+    ledger.save_plan("mine", {"runs": [{"run": name, "name": "seed=0"}]})
+    names: list[Any] = [name[:6], "mine:seed=0", tmp_path / "runs" / "store" / name]
+    for found in (runs.read(each, tmp_path / "runs") for each in names):
         assert found.tokenizer is None
         assert found.ids == {"bos": 64, "start": 64}  # the source's own
         assert all(torch.equal(found.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
@@ -130,14 +132,16 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
         runs.write(name, was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
     weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
-    Path("named", "ids.json").write_text('{"eos": "two"}')
+    Path("named", "ids.json").write_text('{"eos": 260}')
     Path("pipe").mkdir()
     os.mkfifo(Path("pipe", "config.json"))  # reading one waits for a writer
     for words, message in {
         "generate run --prompt=x": "no tokenizer",
         "generate run --prompt=-1": "token -1 is beyond the vocabulary of 260",
+        "generate run --prompt=\udcff": "it is no UTF-8",
+        "show run": "it is a model without a ledger",
         "generate altered --prompt=5": "missing decoder.stack.norm.gain, extra stranger",
-        "generate named --prompt=5": "ids.json",
+        "generate named --prompt=5": "ids.json: eos=260: the vocabulary has no such token",
         "export run --to altered": "there already",
         "import run": "there is no config.json",
         "import pipe": "pipe/config.json: is no regular file",

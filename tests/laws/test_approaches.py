@@ -52,6 +52,8 @@ def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason()
     assert found.law == shuffled.law, "permuted rows change no digit"
     assert [minimum.refused for minimum in found.minima] == [*[None] * 5, AT_THE_EDGE, INVERTED, TOO_FEW]
     assert found.exponent.estimate == pytest.approx(0.5, rel=1e-9)
+    with pytest.raises(ScalingError, match="the seed noise moves the minimum to the edge"):
+        isoflop(valley(), kind="akima", noise=5.0)  # draws negative losses
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,6 +110,6 @@ def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law(
     exponent = envelope(table, budgets=100).N_law.exponent
     assert width(exponent) == pytest.approx(2 * student(0.95, 8) * np.sqrt(8 * np.var(exponents)))
     largest_best = table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best")
-    for wrong, what in ((training(sizes=2), "three sizes or more"), (largest_best, "not closed")):
+    for wrong, what in ((training(sizes=3), "four sizes or more"), (largest_best, "not closed")):
         with pytest.raises(ScalingError, match=what):
             envelope(wrong)

@@ -252,6 +252,8 @@ def test_bounds_hold_for_coefficients_and_exponents_and_tied_exponents_are_one_n
     bounded = fit(law("E + A*N^-a + B*D^-b", a=(0.1, 0.3), A=(1.0, 200.0)), POINTS, starts=64)
     assert 0.1 <= bounded.estimates["a"] <= 0.3
     assert bounded.estimates["A"] == pytest.approx(200.0)
+    above = fit(law("E + A*N^-a + B*D^-b", a=(1.0, np.inf)), POINTS, starts=64)
+    assert above.estimates["a"] == pytest.approx(1.0)
     rising = load_points({**TABLE, "loss": 1.7 + 400 * N**-0.34 - 300 * D**-0.3})
     negative = fit(law("E + A*N^-a + B*D^-b", rising, B=(-1e4, 1e4)), rising, objective="log_squared", starts=64)
     assert negative.estimates["B"] == pytest.approx(-300, rel=0.01)

@@ -140,9 +140,17 @@ def test_a_loss_that_a_formula_gives_is_in_nats_and_fractions_are_no_percent():
         load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
 
 
+def test_words_under_the_name_of_a_column_of_numbers_are_refused_where_a_law_reads_them(tmp_path):
+    FRAME.assign(bits=["fp8", "bf16", "8"], depth="deep").to_csv(tmp_path / "words.csv", index=False)
+    points = load_points(tmp_path / "words.csv")
+    assert list(points["depth"]) == ["deep"] * 3
+    with pytest.raises(ScalingError, match="bits='fp8': is not a number"):
+        points.numbers("bits")
+
+
 def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_that_is_there_twice():
-    points = load_points({**RUNS, "trunk": ["t", "", float("nan")]})
-    assert len(set(points["trunk"])) == 3
+    for trunks in (["t", "", float("nan")], [1.0, float("nan"), float("nan")]):
+        assert len(set(load_points({**RUNS, "trunk": trunks})["trunk"])) == 3
     assert "trunk" not in load_points({**RUNS, "trunk": ["", "", ""]})
     rows = {name: [*values, values[-1]] for name, values in RUNS.items() if name != "run"}
     with pytest.raises(ScalingError, match="in the table more than once"):

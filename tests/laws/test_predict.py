@@ -209,6 +209,11 @@ def test_the_back_test_of_a_chosen_law_chooses_without_the_runs_it_leaves_out():
     assert "loss ≥ " in str(chosen)
 
 
+def test_a_law_that_is_chosen_holds_the_score_of_guessing_where_the_table_states_it():
+    table = Points({name: column for name, column in scores().items() if name != "N"})
+    assert choose(table, ["task_sigmoid"], powers=[0.0]).fit(table).estimates["b"] == 0.25
+
+
 def printed(text: str) -> list[tuple[float, ...]]:
     """Loss, low and high end of each held-out run's interval of a new run, as a reader of the text sees them."""
     line = rf"r1-\d+\W.*?({NUMBER})\W+{NUMBER}\W+{NUMBER} to {NUMBER}\W+({NUMBER}) to ({NUMBER})\W+(?:yes|no)"
@@ -226,7 +231,7 @@ def test_the_printed_intervals_are_the_counted_ones():
         text = fitted.format(name).replace("\\", "")
         assert sum(low <= loss <= high for loss, low, high in printed(text)) == inside
         assert len(printed(text)) == 12
-        assert f"{inside} of 12 runs inside their 50% interval of a new run" in text
+        assert f"{inside} of 12 runs lie inside the 50% interval of a new run" in text
         assert set(re.findall(r"([\d.]+%) interval", text)) == {"50%"}
     without = scaling.fit(runs, objective="log_squared", intervals="none", starts=24)
     assert without.document["held_out"]["covered"] is without.document["held_out"]["level"] is None

@@ -15,6 +15,7 @@ import torch
 import yaml
 
 import scaling
+from scaling.base.errors import ScalingError
 from scaling.executors import Resources
 from scaling.executors.local import Local
 from scaling.laws import LAWS
@@ -130,6 +131,17 @@ def test_a_law_is_supposed_only_where_it_applies(tmp_path, monkeypatch):
     for doubts, supposed in (([], SUPPOSED), (["E is not separated from A"], None)):
         file.write_text(json.dumps({**fit, "not_identified": doubts}))
         assert scaling.plan(SMALL, runs=str(tmp_path)).outlook.get("supposed") == supposed
+
+
+def test_an_adaptive_plan_has_the_runs_beside_those_that_it_chooses(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "calibrate", lambda _: None)  # nothing is timed
+    study = {**yaml.safe_load(Path(SMALL).read_text()), "suppose": SUPPOSED, "tune": True}
+    assert scaling.plan(study, runs=str(tmp_path)).outlook["low"] > 0
+    found = scaling.plan(study, adaptive="E ± 0.5", runs=str(tmp_path))
+    chosen = {one["name"] for one in found.adaptive["decisions"]}
+    assert {row["beside"] for row in found.document["runs"]} == {"", *(name for name in chosen if "seed=0" in name)}
+    with pytest.raises(ScalingError, match="pays for no run of the study; the cheapest takes"):
+        scaling.plan(study, adaptive="E ± 0.5", budget=1.0, runs=str(tmp_path))
 
 
 def test_cores_and_memory_are_split_between_workers(tmp_path, monkeypatch):

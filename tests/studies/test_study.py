@@ -27,6 +27,7 @@ from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
 from scaling.ledger import document as documents
 from scaling.ledger.document import entries, seal, stamp
+from scaling.ledger.space import free, waste
 from scaling.reports import sections
 from scaling.reports.provenance import chosen
 from scaling.studies import adaptive, estimate
@@ -39,7 +40,7 @@ from scaling.studies.predictions import calibration, register, registered
 from scaling.studies.progress import Progress, Watch
 from scaling.studies.question import Question, read
 from scaling.studies.scheduler import Runs, grow, train
-from scaling.studies.tasks import score_columns
+from scaling.studies.tasks import score_columns, task_plan
 from scaling.training.run import train_run
 from tests.serial import Serial, work
 from tests.studies.test_plan import refused
@@ -230,6 +231,9 @@ def test_a_study_is_extended_by_budgets_sizes_held_out_runs_and_grids(tmp_path):
     assert (tmp_path / "studies" / "small" / "plan.json").read_bytes() == first
     with pytest.raises(ScalingError, match=r"1 run is gone \(width=16 heads=2 tokens="):
         begun(question(grid=larger, **held_out), tmp_path)  # an earlier file
+    for decays in ([0.0], [0.0, 0.1]):  # an axis of one value
+        ledger, _ = begun(question(name="decay", grid={**GRID, "optimizer.weight_decay": decays}), tmp_path)
+    assert len(ledger.runs_of("decay")) == 4
 
 
 def test_another_question_under_the_same_name_is_refused(tmp_path):
@@ -276,6 +280,7 @@ def scored_rows():
         mine = {"mine_score": float(scores[place]), "mine_examples": 2000, "mine_chance": 0.25}
         mine = mine if place != 3 else dict.fromkeys(mine)
         rows.append({**run, "loss": float(loss[place]), "C": float(C[place]), **mine, **unmeasured})
+    rows[0]["entropy"] = 1.8  # of one run alone
     return rows
 
 
@@ -300,9 +305,10 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
     assert (document["fixed"], document["n"]) == ({"task_b": 0.25}, 14)  # one has no score, one is held out
     (point,) = document["held_out"]["points"]
     assert point["covered"] is True
+    assert "entropy" not in (findings.document or {"entropy": None})
     assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
     page = str(sections.task(findings, measured))
-    for text in ("14 finetuned runs", "nside its 95% interval", "run 15", f"{point['accuracy']:.4f}"):
+    for text in ("14 finetuned runs", "he run lies inside the 95% interval", "run 15", f"{point['accuracy']:.4f}"):
         assert text in page, text
     assert other.to_json() == {"task": "other", "law": None, "reason": "other was not measured"}
     assert "other was not measured" in str(sections.task(findings, other))
@@ -326,6 +332,22 @@ def test_a_study_with_tasks_finetunes_each_run_once_and_reports_the_scores(tmp_p
     ledger = Ledger.open(tmp_path)
     assert ledger.result(finetuned[4].run)["score"] == result["score"]
     assert all(len(ledger.attempts(one.run)) == 1 for one in finetuned)  # nothing is trained twice
+
+
+def test_finetunings_on_other_tasks_stay_and_need_no_weights_when_they_are_done(tmp_path):
+    ledger, found = few(tmp_path, grid={"seed": [0]})
+    work(ledger, found)
+    short = {"trainer.max_steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
+    for task in ("rank_tags", "which_language"):
+        asked = replace(found, question=replace(found.question, tasks={task: short}))
+        finetuned: Any = task_plan(ledger, asked)
+        enter(ledger, finetuned)
+        work(ledger, finetuned)
+    outcomes = {one.task: ledger.result(one.run)["outcome"] for one in finetuned.runs}
+    assert outcomes == {"rank_tags": "finished", "which_language": "finished"}
+    free(waste(ledger, weights=True)[0])
+    again: Any = task_plan(ledger, asked)
+    assert (again.runs, enter(ledger, again)) == (finetuned.runs, [])
 
 
 TRUTH = {"E": 1.9, "A": 20.0, "alpha": 0.5, "B": 400.0, "beta": 0.8}

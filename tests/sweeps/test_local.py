@@ -61,6 +61,7 @@ def test_each_cell_of_a_grid_is_trained_once_and_is_a_row_of_the_points(tmp_path
     (ledger.folder(ledger.runs()[0]) / "result.json").unlink()
     assert main(["sweep", str(path), "--missing", "--workers", "1"]) == 0
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [2, 1, 1, 1]
+    assert main(["sweep", str(path), "--local", "--count", "1", "--workers", "1"]) == 0  # the others stay
     (file,) = tmp_path.glob("runs/sweeps/*/points.csv")
     assert len(load_points(file, where=["optimizer.weight_decay=0.1"])) == 2
 

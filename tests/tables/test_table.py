@@ -143,6 +143,8 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     other = plan(question(read(name), words), words)
     enter(Ledger.open(runs), other)
     assert "several settings; choose one: --study own-" in refused(capsys, "table", name, "--from", runs)
+    with pytest.raises(ScalingError, match=r"max_steps=9: the runs were trained without it.* trainer.max_steps=8$"):
+        scaling.table(name, "trainer.max_steps=9", source=runs, study=other.question.name)
     shown = scaling.table(name, source=runs, study=other.question.name)
     assert "fewer finished runs than planned: first (2 planned, 2 missing)" in str(shown)
 

@@ -228,9 +228,9 @@ def test_translations_are_scored_by_bleu_and_compared_also_by_the_mean_of_checkp
     assert paired["interval"][0] <= paired["difference"] <= paired["interval"][1]
     kept = sorted(int(path.name) for path in runs.glob(f"store/{one}/checkpoints/[0-9]*"))
     each = [read(one, runs, step).tensors for step in kept[-2:]]  # of three that are kept
-    for name, tensor in averaged(one, runs, 2).tensors.items():
+    for name, tensor in averaged(runs / "store" / one, 2).tensors.items():
         torch.testing.assert_close(tensor, sum(one[name] for one in each) / 2)
-    assert evaluate(one, runs=runs, average=3).average == len(kept) == 3
+    assert evaluate(runs / "store" / one, average=3).average == len(kept) == 3
     with pytest.raises(ScalingError, match="average=50: the run has 3 checkpoints"):
         evaluate(one, runs=runs, average=50)
 
