@@ -37,6 +37,11 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     return F.dropout(x, rate) if training and rate > 0 else x
 
 
+def at_least_float32(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """x with the digits that sums of many numbers need."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 PHI: dict[str, Callable[[Tensor], Tensor]] = {"gelu": partial(F.gelu, approximate="tanh"), "silu": F.silu}
 
 

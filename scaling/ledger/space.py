@@ -19,7 +19,7 @@ from typing import Literal
 from scaling.base import atomic
 from scaling.base.errors import ScalingError
 from scaling.ledger import checkpoint
-from scaling.ledger.document import disk
+from scaling.ledger.document import disk, flat
 from scaling.ledger.store import Ledger
 
 HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write
@@ -36,7 +36,7 @@ class Waste:
 
 
 def waste(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
-    """The files that can go, and those that other runs still start from; nothing is touched.
+    """The files that can go, and those that other runs still need; nothing is touched.
 
     A damaged plan is refused: what its branches need is not known. `weights`: also the last checkpoint of each finished
     run, without which it cannot be exported or generate.
@@ -66,18 +66,23 @@ def free(items: Iterable[Waste]) -> int:
 
 
 def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
-    """The runs, and the names of their checkpoints, that other runs start from: those that have no result, and those
-    whose checkpoints hold what they trained alone.
+    """The runs, and the names of their checkpoints, that other runs need: as a start or a teacher those that have no
+    result, as a start also those whose checkpoints hold what they trained alone.
     """
     needed: set[tuple[str | None, str]] = set()
     for run in ledger.runs():
         try:
-            start = ledger.spec(run).get("start")
+            spec = ledger.spec(run)
         except ScalingError:
             continue  # it cannot be trained or read either
+        start, teacher, is_open = spec.get("start"), flat(spec).get("objective.teacher"), ledger.result(run) is None
+        if teacher is not None and is_open:
+            with suppress(ScalingError):  # it is no run of this ledger
+                folder = ledger.folder(ledger.find(Path(teacher).name))
+                needed |= {(folder.name, path.name) for path in checkpoint.steps(folder).values()}
         if start is not None:
             checkpoints = [path for path in checkpoint.steps(ledger.folder(run)).values() if path not in gone]
-            bases = [] if ledger.result(run) is not None else [start]
+            bases = [start] if is_open else []
             bases += [checkpoint.note(path).get("start", {}) for path in checkpoints]
             needed |= {(base["run"], checkpoint.name(base["step"])) for base in bases if {"run", "step"} <= base.keys()}
     return needed

@@ -419,7 +419,7 @@ class _Depthwise(nn.Module):
     def __init__(self, kernel: int, width: int):
         super().__init__()
         self.taps, self.shift = drawn(kernel, width, std=kernel**-0.5), nn.Parameter(torch.zeros(width))
-        declare(self, shift="bias")
+        declare(self, taps="input", shift="bias")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return depthwise(x, self.taps, context, self) + self.shift

@@ -16,8 +16,8 @@ from scaling.base.numbers import BelowOne, Factor, NonNegativeFloat, PositiveFlo
 from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels import operations
-from scaling.kernels.operations import drop
-from scaling.model.context import Context
+from scaling.kernels.operations import at_least_float32, drop
+from scaling.model.context import Context, tokens_at
 from scaling.model.contract import Activation, Channel, declare
 
 
@@ -199,6 +199,7 @@ class ProductKeys(nn.Module, Channel):
         self.norm = norm(half)
         self.keys = nn.Parameter(torch.empty(heads, 2, keys, half))
         self.out = declare(_Values(keys, shape.width), weight="output")
+        declare(self, keys="input")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         heads, _, keys, half = self.keys.shape
@@ -224,7 +225,7 @@ class _Values(nn.Module):
 
     def __init__(self, keys: int, width: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(keys, keys, width))
+        self.weight, self.finite = nn.Parameter(torch.empty(keys, keys, width)), ("weight",)
 
     def forward(self, index: Int[Tensor, "b t n"], score: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
         table = self.weight.flatten(0, 1)
@@ -300,7 +301,7 @@ class _Routed(nn.Module, Channel):
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         documents = context.places.documents
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if documents is None else documents > 0
-        chances = self.gate(x).to(torch.promote_types(x.dtype, torch.float32)).softmax(-1)
+        chances = at_least_float32(self.gate(x)).softmax(-1)
         best, chosen = chances.topk(self.choices)
         context.add_loss("balance", self.balance * imbalance(chances, chosen[..., 0], real))
         chosen = torch.where(real[..., None], chosen, len(self.experts))
@@ -312,9 +313,10 @@ class _Routed(nn.Module, Channel):
         (rows, length, _), experts = x.shape, len(self.experts)
         capacity = min(length, max(1, int(self.capacity * length / experts)))
         position, seat = seats(chosen, experts, capacity)
-        seated = _rows(x, position).unflatten(1, (experts, capacity)).transpose(0, 1)  # [e b c w]
+        below = (0, 0, 0, 1)  # zeros, for a seat without a token and a choice without a seat
+        seated = tokens_at(F.pad(x, below), position).unflatten(1, (experts, capacity)).transpose(0, 1)  # [e b c w]
         outputs = self.experts(seated.flatten(1, 2)).unflatten(1, (rows, capacity)).transpose(0, 1)
-        return _rows(outputs.flatten(1, 2), seat).unflatten(1, chosen.shape[1:])
+        return tokens_at(F.pad(outputs.flatten(1, 2), below), seat).unflatten(1, chosen.shape[1:])
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """The output of each choice's expert, 0 for padding; every expert computes what was chosen."""
@@ -369,11 +371,6 @@ class _Bank(nn.Module):
 
     def forward(self, x: Float[Tensor, "e s i"]) -> Float[Tensor, "e s o"]:
         return torch.bmm(x, self.weight.mT)
-
-
-def _rows(x: Float[Tensor, "b s w"], index: Int[Tensor, "b n"]) -> Float[Tensor, "b n w"]:
-    """Row `index` of each x; one past the last is zero."""
-    return F.pad(x, (0, 0, 0, 1)).gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
 class MixtureOfExperts(_Routed):

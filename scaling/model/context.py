@@ -205,7 +205,7 @@ class Mask:
     def behind(self, count: int) -> Mask:
         """The mask with so many keys before all others, which every query sees."""
         keys = self.keys.map(lambda part: torch.cat([part.new_zeros(len(part), count, *part.shape[2:]), part], 1))
-        return replace(self, keys=keys, virtual=count, square=True)
+        return replace(self, keys=keys, virtual=self.virtual + count, square=True)
 
 
 @dataclass
@@ -344,22 +344,31 @@ def within(documents: Tensor) -> Tensor:
     return index - torch.where(first, index, 0).cummax(1).values
 
 
+def tokens_at(x: Tensor, index: Tensor) -> Tensor:
+    """The tokens of these indices [b or 1, s], of x [b t] or [b t w]."""
+    index = index.expand(len(x), -1)
+    return x.gather(1, index if x.ndim == 2 else index[..., None].expand(-1, -1, x.shape[-1]))
+
+
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made.
 
-    In its second pass what it made once before the block is there, and what it adds to losses and shows is not read.
+    Each of its two passes has the notes of before the block; what the first adds to them is kept.
     """
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
         return block(x, context, *more)
 
-    def again(part: Any) -> Any:
-        if not isinstance(part, Context):
-            return part
-        weights = None if part.weights is None else lambda weights: None
-        return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
+    def copied(context: Context, *more: Any) -> list[Any]:
+        notes = Notes(context.notes.losses, context.notes.made)
+        return [replace(part, notes=notes) if isinstance(part, Context) else part for part in (context, *more)]
 
-    before, first = [again(part) for part in (context, *more)], [(context, *more)]
-    return checkpoint(lambda x: block(x, *(first.pop() if first else map(again, before))), x, use_reentrant=False)
+    def run(x: Tensor) -> Any:
+        own, *_ = parts = copied(*before)
+        return block(x, *parts), own.notes.losses, {} if torch.compiler.is_compiling() else own.notes.made
+
+    before, notes = copied(context, *more), context.notes
+    x, notes.losses, notes.made = checkpoint(run, x, use_reentrant=False)
+    return x
 
 
 def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:

@@ -163,7 +163,7 @@ class Added(nn.Module):
     slot = "tuning"
 
 
-# input: a matrix from vectors of a width of their own into the stream (an embedding's projection)
+# input: what sums as many inputs at every width (an embedding's projection, from vectors of a width of their own)
 # query, key, value: the matrices of an attention; T5's initialiser puts the scale into the first
 # output: the last matrix of a piece: into the stream, or a head's onto its classes
 # hidden: every other matrix, and all else that is drawn

@@ -19,7 +19,7 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
-from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places
+from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places, tokens_at
 from scaling.model.contract import Embedding, Head, Mixer, Stack
 from scaling.model.patterns import Bidirectional
 from scaling.model.prompted import prompted
@@ -167,7 +167,7 @@ def vectors(head: Head, output: Output, batch: Batch) -> Tensor:
         return output.hidden
     if batch.reads is None:
         return output.hidden[:, :1]
-    read = output.hidden.gather(1, batch.reads.clamp(min=0)[..., None].expand(-1, -1, output.hidden.shape[-1]))
+    read = tokens_at(output.hidden, batch.reads.clamp(min=0))
     return read.masked_fill((batch.reads < 0)[..., None], 0)
 
 

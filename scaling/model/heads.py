@@ -24,7 +24,7 @@ from scaling.base.numbers import BelowOne, PositiveFloat, PositiveInt, SmallInt,
 from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
 from scaling.kernels import operations
-from scaling.kernels.operations import drop
+from scaling.kernels.operations import at_least_float32, drop
 from scaling.model.contract import Head, declare, drawn
 from scaling.model.rows import Rows, bounds_of, widths_of
 
@@ -89,10 +89,6 @@ class _CrossEntropy(torch.autograd.Function):
             gradients.append((part @ weight).mul_(upstream) if needs_hidden else None)
             gradients.append(part.T @ (hidden * upstream) if needs_weight else None)
         return tuple(gradients)
-
-
-def at_least_float32(logits: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def log_softmax(logits: Float[Tensor, "*n v"]) -> Float[Tensor, "*n v"]:

@@ -29,7 +29,8 @@ COUNTED_UNDER = {
 @dataclass(frozen=True)
 class ParameterSpec:
     """A parameter's name, shape, role (`scaling.model.contract.role`) and slot, with the width, the layers and the
-    head width of its tower. `start` is what its residual asks its start to be multiplied by (Fixup).
+    head width of its tower. `start` is what its residual asks its start to be multiplied by (Fixup). What is `finite`
+    sums as many inputs at every width: it has the role `input`, or its module names it so.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ParameterSpec:
     layers: int
     head_width: int
     start: float = 1.0
+    finite: bool = False
 
     @property
     def looks_up(self) -> bool:
@@ -112,8 +114,9 @@ def parameters(model: Family) -> list[Parameter]:
         shape = towers.get(prefix.split(".")[0], last).shape
         sizes = shape.width, shape.layers, shape.head_width
         for name, parameter in module.named_parameters(recurse=False):
-            parameter_role, start = role(module, name), starts.get(parameter, 1.0)
-            spec = ParameterSpec(f"{prefix}.{name}", tuple(parameter.shape), parameter_role, slot, *sizes, start)
+            own, start = role(module, name), starts.get(parameter, 1.0)
+            finite = own == "input" or name in getattr(module, "finite", ())
+            spec = ParameterSpec(f"{prefix}.{name}", tuple(parameter.shape), own, slot, *sizes, start, finite)
             spec = replace(spec, start=head_start) if spec.predicts else spec
             specified.setdefault(parameter, Parameter(spec, parameter))
     return list(specified.values())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError
-from scaling.model.context import Context, Mask, Places, outside_tree
+from scaling.model.context import Context, Mask, Places, outside_tree, tokens_at
 
 
 def prompted(
@@ -28,18 +28,14 @@ def prompted(
         places, source, _ = lengthened
         keys = places if cache is None else cache.then(places)
         extended = torch.cat([x, prompt(x), x.new_zeros(len(x), 1, x.shape[-1])], 1)
-        x, context = _taken(extended, source), replace(context, mask=Mask(tower.pattern, places, keys))
+        x, context = tokens_at(extended, source), replace(context, mask=Mask(tower.pattern, places, keys))
     hidden = tower.stack(x, context)
     if cache is not None:
         cache.virtual += hidden.shape[1] - tokens.shape[1]
         cache.places = context.keys
     if lengthened is None or prompt.shown:
         return hidden, dict(context.notes.losses), context.places.documents
-    return _taken(hidden, lengthened[2]), dict(context.notes.losses), documents
-
-
-def _taken(x: Tensor, index: Tensor) -> Tensor:
-    return x.gather(1, index[..., None].expand(len(x), -1, x.shape[-1]))
+    return tokens_at(hidden, lengthened[2]), dict(context.notes.losses), documents
 
 
 def _lengthened(places: Places, length: int, past: Places | None) -> tuple[Places, Tensor, Tensor] | None:

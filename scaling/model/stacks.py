@@ -17,8 +17,8 @@ from scaling.base.errors import ScalingError, under
 from scaling.base.numbers import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range
 from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
-from scaling.kernels.operations import drop
-from scaling.model.context import Context, Places, Position, through, waves, within
+from scaling.kernels.operations import at_least_float32, drop
+from scaling.model.context import Context, Places, Position, through, tokens_at, waves, within
 from scaling.model.contract import Block, Halting, Memory, Stack, declare, drawn
 
 
@@ -210,19 +210,13 @@ class _Pooling:
         first = order.where(real, 0)
         following, pair_documents = (first + 1).clamp(max=length - 1), documents.gather(1, first)
         last = torch.where(documents.gather(1, following) == pair_documents, following, first)
-        pair_places = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
+        pair_places = places.map(lambda part: tokens_at(part.expand(len(documents), *part.shape[1:]), first))
         pair_places = replace(pair_places, documents=pair_documents.where(real, 0))
         return _Pooling(places, pair_places, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
     def __call__(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b s w"]:
         """The mean of each window."""
-        return (_taken(x, self.first) + _taken(x, self.last)) / 2
-
-
-def _taken(x: Tensor, index: Tensor) -> Tensor:
-    """The tokens of these indices, of x [b t] or [b t w]."""
-    index = index.expand(len(x), -1)
-    return x.gather(1, index if x.ndim == 2 else index[..., None].expand(-1, -1, x.shape[-1]))
+        return (tokens_at(x, self.first) + tokens_at(x, self.last)) / 2
 
 
 class Funnel(_Stack):
@@ -288,7 +282,7 @@ class UpsampledFunnel(Funnel):
         (first, _, _), *pooled = self.states(x, context)
         x = pooled[-1][0] if pooled else first
         for _, _, pooling in reversed(pooled):
-            x = _taken(x, pooling.window)
+            x = tokens_at(x, pooling.window)
         layers = range(self.executions - self.further, self.executions)
         context = context.at(context.places, context.places)
         return self.last(self.run(first + x if pooled else x, context, layers), context)
@@ -348,8 +342,8 @@ class ACT(nn.Module, Halting):
     def forward(
         self, old: Float[Tensor, "b t w"], new: Float[Tensor, "b t w"], pondered: _Pondered | None, *, last: bool
     ) -> tuple[Float[Tensor, "b t w"], _Pondered]:
-        # In float32 at least: many small weights are added up and compared with a bound near 1.
-        share = self.halt(new)[..., 0].to(torch.promote_types(new.dtype, torch.float32)).sigmoid()
+        # Many small weights are added up and compared with a bound near 1.
+        share = at_least_float32(self.halt(new)[..., 0]).sigmoid()
         if pondered is None:
             zero = torch.zeros_like(share)
             pondered = _Pondered(torch.zeros_like(new), zero, torch.ones_like(share, dtype=torch.bool), zero)

@@ -205,11 +205,11 @@ def _assemble(config: Config) -> Experiment:
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family, objective = schema.family(config["model"]), _objective(config, train)
-    is_joined = config["train.documents"] == "mask" and family not in getattr(objective, "separates", ())
+    family, objective, documents = schema.family(config["model"]), _objective(config, train), config["train.documents"]
+    is_joined = documents == "mask" and family not in getattr(objective, "separates", ())
     what = f"{type(objective).__name__} does not keep documents apart for this family"
     config.refuse(is_joined, "train.documents", what, "take join")
-    is_endless = config["train.documents"] == "mask" and isinstance(train, MappedSource) and "eos" not in train.specials
+    is_endless = documents == "mask" and isinstance(train, MappedSource) and "eos" not in train.specials
     what, fix = "no token of these arrays ends a document", "set data.eos, or take join"
     config.refuse(is_endless, "train.documents", what, fix)
     if start is not None:
@@ -223,16 +223,11 @@ def _assemble(config: Config) -> Experiment:
         moved = f"parametrization T5 draws tables at N(0, 1), which {config['optimizer.kind']} hardly moves"
         remarks.append(f"{moved}: take optimizer={{kind: Adafactor, lr: 0.03}}")
     config = replace(config, remarks=tuple(remarks))
-    windows = config.tree["evaluate"]["windows"]
-    validation, _ = evaluation(
-        held_out,
-        objective,
-        max(1, EVALUATION_TOKENS // objective.reads),
-        None if isinstance(windows, str) else windows,
-        config["train.documents"],
-    )
+    rows, windows = max(1, EVALUATION_TOKENS // objective.reads), config.tree["evaluate"]["windows"]
+    limit = None if isinstance(windows, str) else windows
+    validation, _ = evaluation(held_out, objective, rows, limit, documents)
     row = replace(validation, plan=replace(cast(Windows, validation.plan), size=BatchSize.of(1))).batch(0)
-    batches = training(train, objective, size, config["seed"], config["train.documents"])
+    batches = training(train, objective, size, config["seed"], documents)
     row_tokens = _row_tokens(row, validation, batches, size)
     if size.tokens is not None:
         size = replace(size, sizes=(cast(Buckets, batches.plan).rows,))

@@ -131,7 +131,7 @@ def peak(precision: str) -> float | None:
 
 
 def environment() -> dict[str, Any]:
-    """Hardware and versions: two runs are comparable to the bit where these agree."""
+    """Hardware and versions: two runs on a CPU are comparable to the bit where these agree."""
     return {
         "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),

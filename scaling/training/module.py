@@ -259,13 +259,8 @@ class FamilyModule(LightningModule):
         return model.no_sync() if apart and isinstance(model, DistributedDataParallel) else nullcontext()
 
     def _norm(self) -> Tensor:
-        masters = [master for master in self.weights.masters if master.grad is not None]
         clip = self.experiment.config["trainer.gradient_clip_val"]
-        if clip is None:
-            return whole(
-                torch.nn.utils.get_total_norm([parameter.grad for parameter in masters if parameter.grad is not None])
-            )
-        return whole(torch.nn.utils.clip_grad_norm_(masters, clip))
+        return whole(torch.nn.utils.clip_grad_norm_(self.weights.masters, math.inf if clip is None else clip))
 
     def _summed(self, value: Tensor) -> Tensor:
         if self.trainer.world_size > 1:
@@ -302,9 +297,6 @@ class FamilyModule(LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """The predictions' logits."""
         return self.weights.evaluated.logits(batch)
-
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self(batch)
 
 
 class EncoderModule(FamilyModule):

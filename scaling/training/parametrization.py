@@ -112,9 +112,8 @@ class MuP(Standard):
         return std * ((self.base / spec.fan_in) ** 0.5 if spec.predicts else 1), law
 
     def rate(self, spec: ParameterSpec) -> float:
-        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
-        # input projects is as narrow at every width.
-        return 1.0 if spec.looks_up or spec.role in (*CONSTANT, "input") else self.base / spec.width
+        # A fan-in that is not finite is a multiple of the width, so this is fan-in at the base width over fan-in here.
+        return 1.0 if spec.looks_up or spec.finite or spec.role in CONSTANT else self.base / spec.width
 
 
 @torch.no_grad()
@@ -129,7 +128,12 @@ def initialise(
     what, fix = "maximal update needs a head of its own", "take head out of model.tie"
     refuse(is_tied, what, fix, key="model.tie", value=["head"])
     if any(parameter.is_meta for parameter in model.parameters()):
-        _materialise(model, device)
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        try:  # under this setting all the names of a tied table keep one memory
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            model.to_empty(device=device)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
     for module in model.modules():
         own_parameters = module.named_parameters(recurse=False)
         constants = [(name, parameter) for name, parameter in own_parameters if role(module, name) in CONSTANT]
@@ -143,19 +147,6 @@ def initialise(
             std, law = parametrization.draw(spec)
             _fill(parameter, std * spec.start, law, seed, spec.name)
     return model
-
-
-def _materialise(model: Family, device: torch.device | str) -> None:
-    """Memory for every parameter, one for all the names of a tied table: `to_empty` gives each name its own."""
-    first = {parameter: name for name, parameter in model.named_parameters()}
-    names = [
-        (module, name, first[parameter])
-        for module in model.modules()
-        for name, parameter in module.named_parameters(recurse=False)
-    ]
-    model.to_empty(device=device)
-    for module, name, shared in names:
-        setattr(module, name, model.get_parameter(shared))
 
 
 def _fill(parameter: Tensor, std: float, law: str, seed: int, name: str) -> None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scaling.base import signals
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.executors import Resources
 from scaling.executors.local import Local, LocalHandle
 
@@ -60,7 +60,11 @@ def first() -> bool:
 def rank_count(config: Config) -> int:
     """The number of ranks of a run: that it was started with, else `trainer.devices`."""
     if launched():
-        return int(_variables()["WORLD_SIZE"])
+        count, each = (int(_variables().get(name, 0)) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        what = f"there are {count} ranks in all, and {each or 'an unstated number'} on this machine"
+        fix = "start the same number on each: torchrun --nproc-per-node=N, or srun --ntasks-per-node=N"
+        refuse(not each or count % each, what, fix)
+        return count
     import torch
 
     devices, gpus = config["trainer.devices"], torch.cuda.device_count()

@@ -216,6 +216,11 @@ def done(ledger: Ledger, runs: list[str]) -> list[str]:
     return runs[:2]
 
 
+def test_the_weights_of_a_teacher_are_not_freed_before_its_pupil_is_done(ledger, done):
+    ledger.add({"objective": {"teacher": done[0][:8]}})
+    assert {item.run for item in space.waste(ledger, weights=True)[0]} == {done[1]}
+
+
 def test_what_a_branch_or_a_result_needs_is_not_freed_and_no_link_is_followed(ledger, runs, done, tmp_path):
     """Where the last checkpoint is damaged, the one before has the result's weights."""
     ledger.save_plan("study", {"runs": [{"run": runs[2], "trunk": {"run": done[0], "step": 2}}]})

@@ -174,6 +174,17 @@ def test_activations_move_alike_at_every_width_under_mup_and_more_with_width_und
     assert slopes["logits"] > 0.25
 
 
+FINITE = [("mixer", "LightweightConvolution", "taps"), ("mixer", "RandomSynthesizer", "table")]
+FINITE += [("channel", "ProductKeys", name) for name in ("keys", "out.weight")]
+
+
+@pytest.mark.parametrize(("slot", "kind", "name"), FINITE)
+def test_what_sums_as_many_inputs_at_every_width_has_one_rate_under_mup(slot, kind, name):
+    model = build("decoder", f"model.block.{slot}={flow(slot, kind)}")
+    rates = {spec.name: MuP(base=16).rate(spec) for spec, _ in parameters(model)}
+    assert rates[f"decoder.stack.blocks.0.branches.{slot}.piece.{name}"] == 1.0
+
+
 def test_a_draw_depends_on_the_name_and_the_seed_alone():
     plain, learned = build("decoder", ""), build("decoder", "model.position=Learned")
     a, b, c = (

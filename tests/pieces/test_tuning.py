@@ -104,13 +104,14 @@ def test_targets_are_names_slots_roles_and_patterns():
     assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
 
 
-BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}"
+BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}", "MemoryCompressed"
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("tuning", ["Prompt", "Prefix"])
 @pytest.mark.parametrize("mixer", BLOCKS)
-def test_virtual_tokens_move_the_blocks_of_a_pattern_alike_in_packed_and_plain_rows(mixer):
-    model = tuned_of("decoder", "{kind: Prompt, length: 5}", f"model.block.mixer={mixer}", std=0.5)
+def test_virtual_tokens_move_the_blocks_of_a_pattern_alike_in_packed_and_plain_rows(mixer, tuning):
+    model = tuned_of("decoder", f"{{kind: {tuning}, length: 5}}", f"model.block.mixer={mixer}", std=0.5)
     tokens = torch.randint(0, 61, (2, 24), generator=torch.Generator().manual_seed(3))
     plain, packed = (model.logits(Batch(tokens, tokens, documents=each)) for each in (None, torch.ones_like(tokens)))
     torch.testing.assert_close(plain, packed)

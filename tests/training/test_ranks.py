@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 import scaling
+from scaling import cli
 from scaling.base.signals import Stopped
 from scaling.ledger import Ledger
 from scaling.training import ranks
@@ -182,6 +183,16 @@ def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
     assert ends(tmp_path / "runs") == ["finished"]
     train(sabotaged(runs=tmp_path / "here", **STILL, **{"evaluate.points": 1}))
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
+
+
+def test_ranks_that_nobody_counts_by_machine_are_refused_in_one_line(tmp_path, monkeypatch, capsys):
+    for key, value in {**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
+    assert cli.main(["train", *words(tmp_path / "runs")]) == 2
+    assert capsys.readouterr().err.startswith(
+        "scaling: there are 2 ranks in all, and an unstated number on this machine"
+    )
 
 
 @slow

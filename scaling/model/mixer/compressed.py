@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from scaling.base.errors import ScalingError
 from scaling.base.numbers import BelowOne, PositiveInt, Range
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Mask, Places, State
-from scaling.model.contract import drawn
+from scaling.model.context import Context, Mask, Places, State, within
+from scaling.model.contract import declare, drawn
 from scaling.model.mixer.attention import Attention, check_reach
 from scaling.model.patterns import Bidirectional
 
@@ -37,17 +37,16 @@ class Sections:
     def of(keys: Places, size: int) -> Sections:
         if keys.documents is None or keys.documents.is_meta:  # the meta device has no values
             count = -(-keys.positions.shape[1] // size)
-            last = torch.arange(1, count + 1, device=keys.positions.device)[None] * size - 1
-            return Sections(size, count, Places(last))
-        documents, positions = keys.documents, keys.positions.expand_as(keys.documents)
-        begins = (documents > 0) & ((positions % size == 0) | (documents != F.pad(documents, (1, 0))[:, :-1]))
-        number = (begins.cumsum(1) - 1).clamp(min=0)
+            ends = torch.arange(1, count + 1, device=keys.positions.device) * size - 1
+            return Sections(size, count, Places(keys.positions[:, :1] + ends))
+        documents, place = keys.documents, within(keys.documents) % size
+        number = (((documents > 0) & (place == 0)).cumsum(1) - 1).clamp(min=0)
         count = int(number.max()) + 1
-        index = torch.where(documents > 0, number * size + positions % size, count * size)
+        index = torch.where(documents > 0, number * size + place, count * size)
         # Padding is written to a last place, which is cut off.
-        empty, place = documents.new_zeros(len(documents), count + 1), torch.where(documents > 0, number, count)
-        last = empty.scatter(1, place, (positions // size + 1) * size - 1)
-        return Sections(size, count, Places(last[:, :-1], empty.scatter(1, place, documents)[:, :-1]), index)
+        empty, section = documents.new_zeros(len(documents), count + 1), torch.where(documents > 0, number, count)
+        last = empty.scatter(1, section, keys.positions - place + size - 1)
+        return Sections(size, count, Places(last[:, :-1], empty.scatter(1, section, documents)[:, :-1]), index)
 
     def cut(self, x: Tensor) -> Tensor:
         """Tokens [b s …] as sections [b count size …], with zeros where a section has none."""
@@ -174,6 +173,7 @@ class _Lengthwise(nn.Module):
         super().__init__()
         self.count = projected
         self.weight = drawn(heads, projected, length, std=length**-0.5)
+        declare(self, weight="input")
 
     def forward(self, x: Float[Tensor, "b c n g d"]) -> Float[Tensor, "b c k g d"]:
         weight = self.weight[:, :, : x.shape[2]].to(x.dtype)

@@ -44,7 +44,7 @@ class _Separable(nn.Module, Mixer):
         self.shift = nn.Parameter(torch.zeros(width))
         self.pointwise = nn.Linear(width, width)
         self.out = declare(nn.Linear(width, width), weight="output")
-        declare(self, shift="bias")
+        declare(self, taps="input", shift="bias")
 
     @abstractmethod
     def kernel(self, u: Float[Tensor, "b t w"]) -> Float[Tensor, "*bt k w"]:

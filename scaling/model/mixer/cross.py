@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from scaling.base.numbers import Factor
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Position
+from scaling.model.context import Context, Position, tokens_at
 from scaling.model.contract import Mixer, declare
 from scaling.model.mixer.attention import Attention
 
@@ -152,8 +152,7 @@ class Aligned(nn.Module, Mixer):
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         memory = context.memory
         places, there = context.once(("aligned", memory.shape[1]), lambda: _places(context))
-        index = places[..., None].expand(memory.shape[0], -1, memory.shape[-1])
-        return self.out(torch.cat([memory.gather(1, index) * there[..., None], x], -1))
+        return self.out(torch.cat([tokens_at(memory, places) * there[..., None], x], -1))
 
 
 def _places(context: Context) -> tuple[Int[Tensor, "#b t"], Float[Tensor, "#b t"]]:

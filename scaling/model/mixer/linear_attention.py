@@ -18,6 +18,7 @@ from torch import Tensor
 from scaling.base.errors import ScalingError
 from scaling.base.numbers import PositiveInt, Seed
 from scaling.config.shape import Shape
+from scaling.kernels.operations import at_least_float32
 from scaling.model.context import Context
 from scaling.model.mixer.attention import Projected
 from scaling.model.mixer.bands import in_order
@@ -47,8 +48,9 @@ class _Kernel(Projected, ABC):
         q, k = position.rotate(q, k, places, places)
         available = torch.amp.is_autocast_available(x.device.type)
         with torch.autocast(x.device.type, enabled=False) if available else nullcontext():
-            q, k = self.features(_wide(q), _wide(k), context)
-            k, wide = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, _wide(v)))
+            q, k, wide = map(at_least_float32, (q, k, v))
+            q, k = self.features(q, k, context)
+            k, wide = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, wide))
             # A further value of 1: the sum of the weights comes with that of the values.
             summed = self._summed(q, k, F.pad(wide, (0, 1), value=1.0), context)
             mixed = summed[..., :-1] / summed[..., -1:].clamp(min=torch.finfo(summed.dtype).tiny)
@@ -171,8 +173,3 @@ def _orthogonal(count: int, width: int, *key: int) -> Tensor:
     q, r = torch.linalg.qr(normal[0])
     signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without which some directions are likelier than others
     return ((q * signs).mT * normal[1].norm(dim=-1, keepdim=True)).flatten(0, 1)[:count]
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Sums over many tokens need the digits of float32."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

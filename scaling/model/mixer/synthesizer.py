@@ -139,6 +139,7 @@ class RandomSynthesizer(_Synthesizer):
     def __init__(self, shape: Shape, **common: Any):
         super().__init__(shape, **common)
         self.table = drawn(self.reach, shape.heads, self.reach, std=self.reach**-0.5)
+        declare(self, table="input")
 
     def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         rows = F.embedding(q_pos, self.table.flatten(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -156,6 +157,7 @@ class FactorizedSynthesizer(_Synthesizer):
     def __init__(self, shape: Shape, *, rank: PositiveInt = 16, **common: Any):
         super().__init__(shape, **common)
         self.rows, self.columns = (drawn(self.reach, shape.heads, rank, std=rank**-0.5) for _ in range(2))
+        declare(self, rows="input", columns="input")
 
     def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         rows, columns = (
