@@ -44,3 +44,13 @@ def test_what_cannot_join_is_one_line(text, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert BAD[text] in err
+
+
+def test_two_files_do_not_hide_the_classes_of_each_other(tmp_path, capsys):
+    files = [tmp_path / "a.py", tmp_path / "b.py"]
+    for file in files:
+        file.write_text(KIND.format("", "channel"))
+    words = ["explain", "Mine", *(word for file in (*files, files[0]) for word in ("--extend", str(file)))]
+    assert main([*words[:4], *words[6:]]) == 0
+    assert main(words) == 2
+    assert f"b.py: channel has a kind Mine already, of {files[0]}; give yours" in capsys.readouterr().err

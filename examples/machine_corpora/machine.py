@@ -17,7 +17,7 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import BelowOne, Long, PositiveInt
 from scaling.data import rows
 from scaling.data.corpus import Python
-from scaling.data.documents import Document, Part, Snapshot
+from scaling.data.documents import Document, Part, Snapshot, digest
 
 FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack", "/usr/local/share/locale")
 _CONTEXT = "\x04"  # between a message's context and its text
@@ -160,10 +160,10 @@ class Docstrings:
                 if hashed < self.held_out * 2**64:
                     held_out.append((code, summary))
                 else:
-                    trained.add(Document(code).digest())
+                    trained.add(digest([code]))
                     yield Document(summary, code, "train")
         for code, summary in held_out:
-            if Document(code).digest() not in trained:
+            if digest([code]) not in trained:
                 yield Document(summary, code, "validation")
 
     def changed(self, stamp: dict[str, Any]) -> None:

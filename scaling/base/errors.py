@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 BAD_INPUT = 2
 DISK = 74
 LONGEST = 80  # letters of a value that is printed
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")  # characters that a terminal may obey
 SHORTEST = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()
@@ -47,7 +49,7 @@ class ScalingError(Exception):
         value = value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
         named = "" if self.key is None else self.key + (f"={value}" if value else "")
         sentence = self.what if self.fix is None else f"{self.what}; {self.fix}"
-        return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
+        return CONTROL.sub("�", " ".join(": ".join(part for part in (place, named, sentence) if part).split()))
 
     def at(self, **place: Any) -> ScalingError:
         """The same error, with the parts of its place (file, line, key, value) that were unknown filled in."""

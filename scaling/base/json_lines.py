@@ -28,11 +28,12 @@ def records(
 
 
 def blocks(content: IO[bytes], file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The records of lines, some megabytes at a time. A field that some records of a block have is None in others."""
-    first = 1
+    """The records of lines, some megabytes at a time. A field that some records so far have is None in others."""
+    first, before = 1, []
     while lines := content.readlines(_BLOCK):
-        yield completed([each for _, each in records(lines, file, first)])
-        first += len(lines)
+        block = completed([*before, *(each for _, each in records(lines, file, first))])
+        yield block[len(before) :]
+        first, before = first + len(lines), block[:1]
 
 
 def whole(content: bytes, file: Path) -> Any:

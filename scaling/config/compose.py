@@ -50,7 +50,7 @@ FIXED: dict[str, Any] = {
     "trainer": {
         "max_steps": Budget,
         "precision": Precision,
-        "devices": int | str,
+        "devices": PositiveInt | Literal["auto"],
         "strategy": Literal["auto", "ddp", "fsdp"],
         "gradient_clip_val": Clip,
     },
@@ -69,7 +69,7 @@ FIXED: dict[str, Any] = {
         "round_vocabulary": PositiveInt,
         "smoothing": BelowOne,
         "checkpoint_every": Long,
-        "keep": PositiveInt,
+        "keep": Annotated[int, Range(least=2)],
     },
     "evaluate": {
         "points": SmallInt,

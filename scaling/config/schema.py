@@ -171,12 +171,12 @@ def parts(slot: str) -> set[str]:
 
 
 _joined: dict[str, dict[str, Any]] = {}
-_extensions: dict[str, None] = {}  # the files that `extend` has read, in their order
+_extensions: dict[str, set[tuple[str, str]]] = {}  # the files that `extend` has read, in their order: slots and names
 
 
 def extend(path: str | Path) -> list[Any]:
     """Let the public classes and laws of a user's module join the slots they name in an attribute `slot`."""
-    path = Path(path)
+    path, own = Path(path), str(Path(path).resolve())
     spec = importlib.util.spec_from_file_location(f"scaling_extension_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
         raise ScalingError("there is no such Python file", file=path, fix="give --extend the path of a .py file")
@@ -199,10 +199,12 @@ def extend(path: str | Path) -> list[Any]:
         if piece.slot not in (*SLOTS, LAW):
             fix = nearest(piece.slot, [*SLOTS, LAW])
             raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=piece.slot, fix=fix)
-        if piece.slot != LAW and name in _public(SLOTS[piece.slot]):
-            raise ScalingError(f"{piece.slot} has a kind {name} already", file=path, fix="give yours another name")
+        others = [file for file, names in _extensions.items() if (piece.slot, name) in names and file != own]
+        if others or (piece.slot != LAW and name in _public(SLOTS[piece.slot])):
+            what = f"{piece.slot} has a kind {name} already{f', of {others[0]}' if others else ''}"
+            raise ScalingError(what, file=path, fix="give yours another name")
         _joined.setdefault(piece.slot, {})[name] = piece
-    _extensions[str(path.resolve())] = None
+    _extensions[own] = {(piece.slot, name) for name, piece in pieces.items()}
     return list(pieces.values())
 
 

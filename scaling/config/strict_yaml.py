@@ -44,6 +44,7 @@ class Unquoted(str):
 def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
     """The tree of the one document of `text`, its words as written, and the place of each node by dotted key."""
     origin: dict[str, str] = {}
+    too_many = f"more than {MOST_VALUES:,} values, aliases written out", "write less"
 
     def wrong(mark: Any, what: str, fix: str | None, key: str | None = None) -> ScalingError:
         line = None if mark is None or file == COMMAND_LINE else mark.line + 1
@@ -54,7 +55,7 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
         if depth > DEEPEST:
             raise wrong(mark, f"nested more than {DEEPEST} deep", "flatten it")
         if len(origin) > MOST_VALUES:
-            raise wrong(mark, f"more than {MOST_VALUES:,} values, aliases written out", "write less")
+            raise wrong(mark, *too_many)
         if key:
             origin[key] = file if file == COMMAND_LINE else f"{file}:{mark.line + 1}"
         if isinstance(node, yaml.ScalarNode):
@@ -79,7 +80,9 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
 
     try:
         depth = -1
-        for event in yaml.parse(text, Loader=_LOADER):  # before nodes are made, which takes a call a level
+        for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):  # before nodes are made, a call a level
+            if count > 4 * MOST_VALUES:  # a value and its key are three events at most
+                raise wrong(event.start_mark, *too_many)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise wrong(event.start_mark, f"nested more than {DEEPEST} deep", "flatten it")

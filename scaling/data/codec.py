@@ -87,6 +87,10 @@ class Codec:
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def is_same(self, other: Codec) -> bool:
+        """Whether both are one tokenizer, however their files spell it."""
+        return self.tokenizer.to_str() == other.tokenizer.to_str()
+
     @property
     def dtype(self) -> np.dtype:
         """The smallest type that the store knows and the vocabulary fits."""

@@ -26,10 +26,6 @@ class Document(NamedTuple):
         """The text, or target and source."""
         return (self.text,) if self.source is None else (self.text, self.source)
 
-    def digest(self) -> int:
-        """64 bits of the text alone, so that equal documents are recognised as equal wherever they are."""
-        return digest(self.sides())
-
 
 Part = Mapping[str, Any]
 """What one job reads of a corpus: a plain tree. `bytes` in it are about how much that is; `split: validation` states
@@ -155,7 +151,7 @@ def value_of(template: str, row: Row, key: str) -> Any:
 
 def _field(path: str, row: Row, key: str) -> Any:
     value: Any = row
-    for name in path.split("."):
+    for name in [path] if path in row else path.split("."):
         if isinstance(value, Mapping):
             if name not in value:
                 raise ScalingError(f"the data have no field {path!r}", key=key, fix=nearest(name, map(str, value)))
@@ -199,7 +195,7 @@ class Splitter:
     def __call__(self, document: Document) -> str | None:
         if not all(side.strip() for side in document.sides()):
             return None
-        hashed = document.digest()
+        hashed = digest(document.sides())
         if document.split == "validation":
             self.held_out.add(hashed)
             return "validation"

@@ -17,9 +17,8 @@ from scaling.data import hashing
 
 ROUNDS = 8  # an even number brings the halves back to their places
 ENDLESS = 1 << 62  # windows of a source without end: a large number, a perfect square
-WIDTH = (
-    8  # rows of about one length are filled to a multiple: what is lost to filling against how many shapes there are
-)
+# Rows of about one length are filled to a multiple: what is lost to filling against how many shapes there are.
+WIDTH = 8
 
 
 @lru_cache(maxsize=64)

@@ -60,6 +60,7 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
         if not matches:
             raise _no_file(pattern, key, endings)
         files |= dict.fromkeys(matches)
+    refuse(not files, "it names no file", "give a path or a glob of files", key=key, value=patterns)
     if all(file.stat().st_size == 0 for file in files):
         raise ScalingError("the corpus is empty", file=next(iter(files)), fix="name files that hold something")
     return list(files)
@@ -336,7 +337,7 @@ def lines(file: Path) -> Iterator[str]:
 def _text(file: Path, start: int, stop: int | None, unit: Unit) -> Iterator[Row]:
     """Lines, paragraphs between empty lines, or the whole of a plain text."""
     with opened(file, start, stop) as content:
-        text = io.TextIOWrapper(content, encoding="utf-8")
+        text = io.TextIOWrapper(content, encoding="utf-8" if start else "utf-8-sig")
         if unit == "file":
             yield {"text": text.read()}
         elif unit == "line":

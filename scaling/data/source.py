@@ -63,11 +63,17 @@ class Source:
     lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
     domains: tuple[str, ...] = ()  # the names of what a mixture is of
     codec: Any = None  # the `Codec` of its tokens; None where they are no text
+    stream: Any  # the `Stream` of its tokens, of which `read` makes windows from the token `start` on …
+    start: int = 0
+    dtype: Any  # … in this type
 
     @property
     def words(self) -> np.ndarray | None:
-        """[vocabulary] bool, whether a token begins a word; None where none does."""
-        return None if self.codec is None else self.codec.words
+        """[vocabulary] bool, whether a token begins a word; None where none does. The codec may have other ids too."""
+        if self.codec is None:
+            return None
+        words = self.codec.words[: self.vocabulary]
+        return np.pad(words, (0, self.vocabulary - len(words)), constant_values=True)
 
     def windows(self, length: int) -> int | None:
         """The number of disjoint windows of `length` tokens, or of pairs; None where the source is endless."""
@@ -75,7 +81,9 @@ class Source:
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         """The windows numbered `rows`, in that order; their documents numbered where asked. Pairs always are."""
-        raise NotImplementedError
+        tokens = np.empty((len(rows), length), self.dtype)
+        self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
+        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
 
     def decode(self, tokens: np.ndarray) -> str:
         """One row as text a person can read: symbols as their numbers, specials by their names."""

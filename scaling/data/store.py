@@ -24,9 +24,10 @@ import numpy as np
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os, refuse
 from scaling.config import schema
+from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
-from scaling.data.source import Rows, Source, documents_of
+from scaling.data.source import Rows, Source
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -91,14 +92,12 @@ def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) 
     now: dict[str, list[int]] = {}
     with suppress(OSError, ValueError):
         known = atomic.read_json(folder / TRUSTED) if trust else {}
-    for name, sha256 in hashes.items():
+    for name, expected in hashes.items():
         file = folder / name
         refuse(not file.is_file(), "the file is missing", _AGAIN, file=file)
         now[name] = seen(file)
         if known.get(name) != now[name]:
-            with file.open("rb") as content:
-                hashed = hashlib.file_digest(content, "sha256").hexdigest()
-            refuse(hashed != sha256, "it was altered: its hash does not fit", _AGAIN, file=file)
+            refuse(rows.sha256(file) != expected, "it was altered: its hash does not fit", _AGAIN, file=file)
     if not now.items() <= known.items():
         with suppress(OSError):  # a folder that may only be read is checked again the next time
             atomic.write_json(folder / TRUSTED, known | now)
@@ -213,23 +212,6 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     return kind(folder, split, manifest)
 
 
-class Windows(Source):
-    """Tokens of several arrays end to end, from the place `start` on, cut into windows."""
-
-    tokens: int
-    start = 0
-    dtype: Any
-
-    @cached_property
-    def stream(self) -> Stream:
-        raise NotImplementedError
-
-    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        tokens = np.empty((len(rows), length), self.dtype)
-        self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
-        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
-
-
 class _Side:
     """The shards of one side of one split, mapped."""
 
@@ -260,7 +242,6 @@ class _Stored(Source):
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
         self.dtype, self.vocabulary, self.specials = manifest.dtype, manifest.vocabulary, dict(manifest.specials)
-        self.tokenizer = manifest.tokenizer  # SHA-256 of its file
         self.tokens: int = manifest.count(split, "tokens")
         # Every document's `eos` is a token too.
         self.bytes_per_token = manifest.count(split, "bytes") / self.tokens if self.tokens else None
@@ -280,7 +261,7 @@ class _Stored(Source):
         return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)
 
 
-class PackedSource(_Stored, Windows):
+class PackedSource(_Stored):
     """Documents end to end, shard after shard, cut into windows."""
 
     @cached_property

@@ -26,10 +26,6 @@ _BYTES = 256
 
 class _Tokenizer:
     learns = True  # from text: a tokenizer that does not is the same for every text
-    sample: int
-
-    def fit(self, texts: Iterator[str]) -> Tokenizer:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ from scaling.config.schema import Recipe
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.rows import find
-from scaling.data.source import check_split, under_data
-from scaling.data.store import FORMAT, TOKENIZER, Windows, digest, mapped
+from scaling.data.source import Source, check_split, under_data
+from scaling.data.store import FORMAT, TOKENIZER, digest, mapped
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
@@ -75,7 +75,7 @@ class Tokens:
             fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__
             raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, fix=fix)
-        self._vocabulary = vocabulary
+        self._vocabulary, self.hashes = vocabulary, dict[Array, str]()
 
     @cached_property
     def codec(self) -> Codec | None:
@@ -106,7 +106,8 @@ class Tokens:
         both = {Path(a.file).resolve() for a in train} & {Path(a.file).resolve() for a in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
-        hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
+        self.hashes = {array: _checked(array, self.vocabulary, folder) for array in (*train, *held_out)}
+        hashes = [[self.hashes[array], array.dtype] for array in (*train, *held_out)]
         total = sum(array.tokens for array in train)
         cut = total if fraction is None else self._cut(train, total, fraction)
         what, fix = f"no token of {total:,} falls to validation", "raise it, or name files"
@@ -140,7 +141,7 @@ class Tokens:
         return cut
 
 
-class MappedSource(Windows):
+class MappedSource(Source):
     """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
 
     def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):
@@ -152,17 +153,15 @@ class MappedSource(Windows):
         # Pickled, the files are mapped again, not copied.
         return type(self), (self.fingerprint, self.data, self.arrays, self.start, self.stop)
 
-    @property
-    def words(self) -> np.ndarray | None:
-        if self.codec is None:
-            return None
-        begins = np.ones(max(self.vocabulary, self.codec.size), bool)
-        begins[: self.codec.size] = self.codec.words
-        return begins[: self.vocabulary]
-
     @cached_property
     def stream(self) -> Stream:
         return Stream([array.map() for array in self.arrays])
+
+    def verify(self) -> None:
+        """Take the hash of every file again, touched or not."""
+        for array, sha256 in self.data.hashes.items():
+            what, fix = "it was altered: its hash does not fit", "put it back, or touch it to take it as it is"
+            refuse(_look(array, self.vocabulary) != sha256, what, fix, file=array.file)
 
 
 def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
@@ -180,17 +179,14 @@ def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
 
 
 def _of_npy(file: Path) -> Array:
-    what, ids = None, None
+    fix = "save the ids with numpy.save as one array of whole numbers"
     try:
         ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
-        if ids.dtype.kind not in "iu":
-            what = f"it holds {ids.dtype.name}, and token ids are whole numbers"
-        elif not ids.flags.c_contiguous or ids.ndim not in (1, 2):
-            what = f"it holds an array of shape {ids.shape} that does not lie row by row"
     except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
-        what = f"it is no .npy array that can be mapped: {error}"
-    if ids is None or what is not None:
-        raise ScalingError(f"{what}", file=file, fix="save the ids with numpy.save as one array of whole numbers")
+        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from None
+    refuse(ids.dtype.kind not in "iu", f"it holds {ids.dtype.name}, and token ids are whole numbers", fix, file=file)
+    is_by_row = ids.flags.c_contiguous and ids.ndim in (1, 2)
+    refuse(not is_by_row, f"it holds an array of shape {ids.shape} that does not lie row by row", fix, file=file)
     return Array(str(file), ids.dtype.str, ids.offset, ids.size)
 
 

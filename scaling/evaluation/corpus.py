@@ -90,7 +90,7 @@ def windows(
 
 
 def prepared(
-    data: Mapping[str, Any], split: str, folder: Path, file: Path | None, sha256: str, name: str | None
+    data: Mapping[str, Any], split: str, folder: Path, file: Path | None, codec: Codec, name: str | None
 ) -> Any:
     """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that one."""
     first, is_text = None, "tokenizer" in data
@@ -101,7 +101,7 @@ def prepared(
             first = first or error
             continue
         is_text = hasattr(source, "documents")
-        if is_text and source.tokenizer == sha256:
+        if is_text and source.codec.is_same(codec):
             return source
     if first is not None and first.key != "data":
         raise first

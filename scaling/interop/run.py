@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import ScalingError, plural, refuse, under
+from scaling.base.numbers import Range
 from scaling.config.compose import load
 from scaling.config.document import Config
 from scaling.config.schema import build, check, family, kinds, walk
@@ -78,15 +79,13 @@ def write(folder: str | Path, saved: Saved, origin: str) -> None:
 def _own(folder: Path) -> Saved:
     config = load(str(folder / CONFIG))
     tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
-    ids: Mapping[str, int] = {}
+    saved, ids = _saved(config.tree, folder / weights.FILE), {}
     if (folder / IDS).is_file():
-        ids = check(IDS, weights.read_object(folder, IDS, "scaling"), Mapping[str, int])
-        for name, token in ids.items():
-            is_beyond = token not in range(config["size.vocabulary"])
-            refuse(is_beyond, "the vocabulary has no such token", file=folder / IDS, key=name, value=token)
+        token = Annotated[int, Range(least=0, below=config["size.vocabulary"])]
+        with under(IDS):
+            ids = {name: check(name, id, token) for name, id in weights.read_object(folder, IDS, "scaling").items()}
     elif tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
-    saved = _saved(config.tree, folder / weights.FILE)
     return replace(saved, ids=ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
 
 

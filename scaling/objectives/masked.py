@@ -330,19 +330,20 @@ class Deshuffle(_Denoising):
         super().__init__(vocabulary, length, family)
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        words = np.sort(distinct(hashing.bits(keys, tokens.shape[1])), axis=1)
-        return np.take_along_axis(tokens, (words & _LOW).astype(np.int64), axis=1), tokens
+        order = np.argsort(distinct(hashing.bits(keys, tokens.shape[1])), axis=1)
+        return np.take_along_axis(tokens, order, axis=1), tokens
 
 
 # Choosing positions: an exact number of them in each row, single or in runs, from hashed words
 
-_LOW = np.uint64(0xFFFF)  # the bits that hold a position, so that no two words of a row are equal
 _NEVER = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 def distinct(words: np.ndarray) -> np.ndarray:
-    """[n t]: the words with their positions in the low bits, so that their order has no ties; overwrites them."""
-    words &= ~_LOW
+    """[n t]: the words with their positions in the low bits (16, or more of a longer row), so that their order has no
+    ties; overwrites them.
+    """
+    words &= np.uint64((1 << 64) - (1 << max(16, (words.shape[1] - 1).bit_length())))
     words |= np.arange(words.shape[1], dtype=np.uint64)
     return words
 

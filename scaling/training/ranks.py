@@ -70,8 +70,6 @@ def rank_count(config: Config) -> int:
     devices, gpus = config["trainer.devices"], torch.cuda.device_count()
     if devices == "auto":
         return max(1, gpus)
-    is_number = isinstance(devices, int) and devices >= 1
-    config.refuse(not is_number, "trainer.devices", "expected a number of devices, or auto")
     cores = os.cpu_count() or 1
     there = plural(gpus, "GPU") if gpus else f"no GPU and {plural(cores, 'core')}"
     config.refuse(devices > (gpus or cores), "trainer.devices", f"the machine has {there}", "take fewer, or auto")

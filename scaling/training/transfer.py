@@ -18,7 +18,6 @@ it in any of its places trains it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from torch import Tensor
 from scaling.base.errors import ScalingError, from_os, nearest, plural, refuse
 from scaling.config.document import Config
 from scaling.data import vectors
+from scaling.data.codec import Codec
 from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.interop import weights
@@ -170,12 +170,11 @@ class Start:
 
     def check_tokenizer(self, source: Source) -> None:
         """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
-        expected: str | None = getattr(source, "tokenizer", None)
-        if expected is not None and self.saved.tokenizer is not None:
-            start = hashlib.sha256(self.saved.tokenizer.read_bytes()).hexdigest()
-            what = f"the data have another tokenizer ({expected[:12]}) than {self.name} ({start[:12]})"
+        if source.codec is not None and self.saved.tokenizer is not None:
+            own, start = source.codec, Codec.load(self.saved.tokenizer)
+            what = f"the data have another tokenizer ({own.sha256[:12]}) than {self.name} ({start.sha256[:12]})"
             fix = f"take {{kind: File, path: {self.saved.tokenizer}}}, or another start"
-            refuse(expected != start, what, fix, key="data.tokenizer")
+            refuse(not own.is_same(start), what, fix, key="data.tokenizer")
 
     @torch.no_grad()
     def apply(self, model: Family) -> None:

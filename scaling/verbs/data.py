@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import CONTROL, ScalingError
 from scaling.base.numbers import NonNegativeInt, PositiveInt
 from scaling.base.printing import cell
 from scaling.config import schema
@@ -136,6 +136,7 @@ def data_show(
     from scaling.data.source import Vocabulary
     from scaling.data.store import PackedSource, PairedSource, check_files, sealed
     from scaling.data.task import Examples
+    from scaling.data.tokens import MappedSource
 
     loaded = _config(name, overrides, model)
     if model is None:
@@ -152,6 +153,8 @@ def data_show(
                 each.manifest.check(each.folder, trust=False)
             elif isinstance(each, Examples) and each.home is not None:
                 check_files(each.home, sealed(each.home)["files"], trust=False)
+            elif isinstance(each, MappedSource):
+                each.verify()
         if windows:
             family: Any = schema.kinds("model")[loaded["model.kind"]]
             objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
@@ -206,7 +209,7 @@ def _result(document: dict[str, Any]) -> Result:
         for number, window in enumerate(document.get("windows", ())):
             console.rule(f"row {number} of step 0", style="dim")
             for line, pieces in window.items():
-                texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
+                texts = ((CONTROL.sub("�", piece["text"]), STYLES[piece["kind"]]) for piece in pieces)
                 console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
     windows = filter(None, [printed.get().rstrip("\n")])
     return Result(document, [(["", "train", "validation"], rows), *place, *windows])

@@ -185,7 +185,7 @@ def evaluate_corpus(
             raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
     refuse((stride or 0) > length, f"it is from 1 to the window of {length}", key="stride", value=stride)
     line = finetune.corpus(source, corpus, overrides, runs=runs)
-    data = prepared(line, split, root(source.runs if corpus is None else runs), source.tokenizer, codec.sha256, corpus)
+    data = prepared(line, split, root(source.runs if corpus is None else runs), source.tokenizer, codec, corpus)
     pairs = ((None if source is None else source.tolist(), text.tolist()) for source, text in data.documents())
     scorer = load(source.folder, device=device).scorer
     if encoder:

@@ -1,6 +1,7 @@
 """Arrays of token ids and word vectors: each form of them is read, and each mistake in them is one line."""
 
 import gzip
+import os
 import pickle
 import struct
 from typing import Any
@@ -81,6 +82,12 @@ def test_documents_end_at_eos_and_masked_ones_part_and_the_vocabulary_may_be_tha
     assert prepared(capsys, *words)["train"]["vocabulary"] == 260
     assert main(["data", "show", *words, "--windows", "1", "size.length=32"]) == 0
     assert "things" in capsys.readouterr().out
+    file, status = arrays / "text.npy", (arrays / "text.npy").stat()
+    file.write_bytes(file.read_bytes()[:-2] + b"\5\0")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for option, code in ([], 0), (["--verify"], 2):
+        assert main(["data", "show", *words, "--windows", "0", "size.length=32", *option]) == code
+    assert "text.npy: it was altered: its hash does not fit; put" in capsys.readouterr().err
 
 
 def test_mistakes_in_arrays(arrays, capsys):

@@ -128,11 +128,12 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
 ):
     monkeypatch.chdir(tmp_path)
     was = saved()
-    for name in ("run", "altered", "named"):
+    for name in ("run", "altered", "named", "beyond"):
         runs.write(name, was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
     weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
-    Path("named", "ids.json").write_text('{"eos": 260}')
+    Path("named", "ids.json").write_text('{"eos": "two"}')
+    Path("beyond", "ids.json").write_text('{"start": 260}')
     Path("pipe").mkdir()
     os.mkfifo(Path("pipe", "config.json"))  # reading one waits for a writer
     for words, message in {
@@ -141,7 +142,8 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
         "generate run --prompt=\udcff": "it is no UTF-8",
         "show run": "it is a model without a ledger",
         "generate altered --prompt=5": "missing decoder.stack.norm.gain, extra stranger",
-        "generate named --prompt=5": "ids.json: eos=260: the vocabulary has no such token",
+        "generate named --prompt=5": "ids.json.eos='two': expected a whole number from 0 and below 260",
+        "generate beyond --prompt=5": "ids.json.start=260: expected",
         "export run --to altered": "there already",
         "import run": "there is no config.json",
         "import pipe": "pipe/config.json: is no regular file",

@@ -280,6 +280,8 @@ def test_what_the_denoising_objectives_of_the_table_make(family):
                 assert source.count(objective.vocabulary["mask"]) == changed == corrupted
             else:
                 assert 0 < changed <= corrupted
+    _, read, batch = run("Deshuffle", 140_000, family, count=1)  # positions beyond 16 bits
+    assert sorted(sides(batch)[0][0][:-1]) == sorted(read.tokens[0].tolist())
 
 
 @settings(max_examples=20)

@@ -5,7 +5,7 @@ one (docs/synthetic.md).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -51,6 +51,7 @@ ranks_of = lru_cache(maxsize=64)(Ranks)  # its decimals are slow, and the runs o
 
 _ONE = 1 << 16  # a standard deviation of `normals`; a weight is a multiple of 1 / _ONE too
 _CHUNK = 1 << 20
+_STEPS = 10_000  # of a language towards its stationary distribution
 
 
 def normals(seed: int, stream: str, numbers: np.ndarray) -> np.ndarray:
@@ -158,10 +159,15 @@ class Synthetic(Law):
         """H(x_t | the j symbols before it) for j from 0 to the order: what a model that sees so far back can reach."""
         contexts, table = self.symbols**self.order, self.successors().astype(np.int64)
         into = (np.arange(contexts)[:, None] % (contexts // self.symbols)) * self.symbols + table
-        stationary, before = np.full(contexts, 1 / contexts), np.zeros(contexts)
-        while np.abs(stationary - before).sum() > 1e-12:
+        stationary = np.full(contexts, 1 / contexts)
+        for _ in range(_STEPS):
             flow = stationary[:, None] * self.ranks.probabilities
             before, stationary = stationary, np.bincount(into.ravel(), flow.ravel(), contexts)
+            if np.abs(stationary - before).sum() <= 1e-12:
+                break
+        else:
+            what = f"its contexts are not in their stationary distribution after {_STEPS:,} steps"
+            raise ScalingError(what, key="exponent", value=self.exponent, fix="take a smaller exponent")
         blocks = stationary.reshape((self.symbols,) * self.order)
         sums = (blocks.sum(axis=tuple(range(length, self.order))) for length in range(1, self.order + 1))
         joint = [0.0, *(float(-np.sum(p[p > 0] * np.log(p[p > 0]))) for p in sums)]
@@ -246,9 +252,7 @@ class SyntheticPairs(Law):
     @cached_property
     def language(self) -> Synthetic:
         """The law of the source sentences."""
-        return Synthetic(
-            symbols=self.symbols, order=self.order, exponent=self.exponent, joint=self.joint, seed=self.seed
-        )
+        return Synthetic(**{key.name: getattr(self, key.name) for key in fields(Law)})
 
     @property
     def ranks(self) -> Ranks:

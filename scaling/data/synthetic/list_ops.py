@@ -19,8 +19,9 @@ OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 WORDS = (*map(str, range(DIGITS)), *OPERATORS, "]")
 END = len(WORDS) - 1
 OPERATOR_CHANCE = 0.25
-TOGETHER = 8192  # trees that are drawn at once
-PATIENCE = 100  # draws of so many without a text of the lengths
+TOGETHER = 8192  # trees that are drawn at once, or fewer of long texts, whose
+TOKENS = 1 << 24  # tokens are no more
+PATIENCE = 100 * TOGETHER  # draws without a new text of the lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +73,15 @@ def _texts(task: ListOps) -> tuple[list[np.ndarray], np.ndarray]:
     """Different texts of the three splits, and their values."""
     texts: dict[bytes, int] = {}
     start, idle, needed = 0, 0, task.examples + 2 * task.held_out
+    together = min(TOGETHER, TOKENS // task.longest)
     while len(texts) < needed:
         before = len(texts)
-        for text, value in _batch(task, np.arange(start, start + TOGETHER)):
+        for text, value in _batch(task, np.arange(start, start + together)):
             texts.setdefault(text.tobytes(), value)
-        start, idle = start + TOGETHER, 0 if len(texts) > before else idle + 1
+        start, idle = start + together, 0 if len(texts) > before else idle + together
         refuse(
-            idle == PATIENCE,
-            f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {needed:,}",
+            idle >= PATIENCE,
+            f"{PATIENCE:,} draws gave no more texts of these lengths than {len(texts):,} of {needed:,}",
             "allow other lengths, more depth or more arguments, or take fewer examples",
             key="examples",
             value=task.examples,
@@ -93,17 +95,18 @@ class _Level:
 
     operator: np.ndarray  # −1: a digit
     value: np.ndarray
-    first: np.ndarray  # of its operators: where their arguments begin in the next level
+    counts: np.ndarray  # of its operators: the number of arguments …
+    first: np.ndarray  # … and where they begin in the next level
     length: np.ndarray
 
 
 def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
     """The texts among these trees that have the length, and their values."""
-    levels = _drawn(task, numbers)
+    levels, lengths = _drawn(task, numbers)
     _evaluate(levels)
     root = levels[0]
-    fitting = (root.length > task.shortest) & (root.length < task.longest)
-    lengths = np.where(fitting, root.length, 0)
+    fitting = (lengths > task.shortest) & (lengths < task.longest)
+    lengths = np.where(fitting, lengths, 0)
     place = np.where(fitting, np.cumsum(lengths) - lengths, -1)
     tokens = np.zeros(lengths.sum(), np.uint8)
     for level, below in zip(levels, [*levels[1:], None], strict=True):
@@ -112,45 +115,50 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
         tokens[place[written]] = np.where(is_operator, DIGITS + level.operator, level.value)[written]
         closed = written & is_operator
         tokens[place[closed] + level.length[closed] - 1] = END
-        if below is None or not is_operator.any():
+        if below is None:
             break
-        counts = np.diff(np.append(level.first, len(below.length)))
         before = np.cumsum(below.length) - below.length
-        offset = before - np.repeat(before[level.first], counts)  # of the arguments before it
-        of_parent = np.repeat(place[is_operator], counts)
+        offset = before - np.repeat(before[level.first], level.counts)  # of the arguments before it
+        of_parent = np.repeat(place[is_operator], level.counts)
         place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
     texts = np.split(tokens, np.cumsum(lengths[fitting])[:-1]) if fitting.any() else []
     return list(zip(texts, root.value[fitting].tolist(), strict=True))
 
 
-def _drawn(task: ListOps, numbers: np.ndarray) -> list[_Level]:
-    """The nodes from the roots on. A node's key is a function of its parent's and of its place among the arguments."""
+def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray]:
+    """The nodes from the roots on, and the tokens of each tree, which grows no further where it is too long.
+
+    A node's key is a function of its parent's and of its place among the arguments.
+    """
     keys, levels = hashing.keys(task.seed, "ListOps", numbers), []
+    trees, lengths = np.arange(len(numbers)), np.ones(len(numbers), np.int64)  # the tree of each node
     for depth in range(1, task.depth + 1):
         draws = hashing.bits(keys, 4)
         is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (depth < task.depth)
+        counts = 2 + hashing.below(draws[:, 3], task.arguments - 1).astype(np.int64)
+        np.add.at(lengths, trees[is_operator], 1 + counts[is_operator])
+        is_operator &= lengths[trees] < task.longest
+        counts = counts[is_operator]
         operator = np.where(is_operator, hashing.below(draws[:, 1], len(OPERATORS)).astype(np.int64), -1)
         value = hashing.below(draws[:, 2], DIGITS).astype(np.int64)
-        counts = 2 + hashing.below(draws[is_operator, 3], task.arguments - 1).astype(np.int64)
         first = np.cumsum(counts) - counts
-        levels.append(_Level(operator, value, first, np.ones(len(keys), np.int64)))
+        levels.append(_Level(operator, value, counts, first, np.ones(len(keys), np.int64)))
         if not is_operator.any():
             break
         place = np.arange(counts.sum()) - np.repeat(first, counts)
         keys = hashing.bits_at(np.repeat(hashing.branch(keys[is_operator], "arguments"), counts), place)
-    return levels
+        trees = np.repeat(trees[is_operator], counts)
+    return levels, lengths
 
 
 def _evaluate(levels: list[_Level]) -> None:
     """Lengths and values of operators, from the deepest ones up."""
     for level, below in reversed(list(pairwise(levels))):
         which = level.operator >= 0
-        if not which.any():
-            continue
         level.length[which] = 2 + np.add.reduceat(below.length, level.first)
-        counts = np.diff(np.append(level.first, len(below.value)))
+        counts, first = level.counts, level.first
         in_order = below.value[np.lexsort((below.value, np.repeat(np.arange(len(counts)), counts)))]
-        middle = in_order[level.first + (counts - 1) // 2] + in_order[level.first + counts // 2]
-        sums = np.add.reduceat(below.value, level.first)
-        results = (in_order[level.first], in_order[level.first + counts - 1], middle // 2, sums % DIGITS)
+        middle = in_order[first + (counts - 1) // 2] + in_order[first + counts // 2]
+        sums = np.add.reduceat(below.value, first)
+        results = (in_order[first], in_order[first + counts - 1], middle // 2, sums % DIGITS)
         level.value[which] = np.choose(level.operator[which], results)

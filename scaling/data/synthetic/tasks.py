@@ -18,11 +18,10 @@ from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import Examples, Goal, Split
+from scaling.data.task.source import SPLITS, Examples, Goal, Split
 from scaling.metrics import Accuracy, ExactMatch, TagAccuracy
 from scaling.metrics.metric import Metric
 
-SPLITS = ("train", "validation", "test")
 SPECIALS = ("bos", "eos", "pad")
 MOST = 1 << 25  # tokens in a split: each is drawn before training
 Count = Annotated[int, Range(least=1, most=10**6)]
@@ -164,9 +163,9 @@ class _OfLanguages(_OfLength):
         keys: dict[str, Any] = {"symbols": self.symbols, "order": self.order, "exponent": self.exponent}
         return Synthetic(**keys, seed=self.seed), Synthetic(**keys, seed=self.seed + 1)
 
-    @abstractmethod
     def chances(self, symbols: np.ndarray) -> np.ndarray:
-        """[n labels], the chance of each label given a text: what no model can know better."""
+        """[n labels], the chance of each label given a text: what no model can know better. Here the text decides."""
+        return np.ones((len(symbols), 1))
 
     @cached_property
     def best(self) -> float:
@@ -274,9 +273,6 @@ class RankTags(_OfLanguages):
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         symbols = self._drawn(keys, np.zeros((len(keys), self.length), bool))
         return symbols, np.minimum(self.ranks(symbols, 0), self.tags - 1)
-
-    def chances(self, symbols: np.ndarray) -> np.ndarray:
-        return np.ones((len(symbols), 1))
 
 
 def _normalised(log_chances: np.ndarray) -> np.ndarray:

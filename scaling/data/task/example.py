@@ -233,7 +233,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    refuse(not math.isfinite(number) or number == IGNORE, "this is no number", key="label", value=value)
+    refuse(not abs(number) < 1e38 or number == IGNORE, "this is no number below 1e38", key="label", value=value)
     return number
 
 

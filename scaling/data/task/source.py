@@ -21,6 +21,7 @@ from scaling.data.task.example import Answer, Example, places
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import SQuAD
 
+SPLITS = ("train", "validation", "test")
 _BLOCK = 2048  # examples that are tokenized at once
 
 
@@ -233,15 +234,11 @@ class Examples(Source):
     def codec(self) -> Codec | None:
         return None if self.home is None else Codec.load(self.home / TOKENIZER)
 
-    @property
-    def tokenizer(self) -> str | None:
-        """SHA-256 of the tokenizer's file."""
-        return None if self.codec is None else self.codec.sha256
-
 
 def dumped(example: Example) -> str:
+    """The line of an example, which `loaded` reads."""
     fields = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
-    return json.dumps(fields, ensure_ascii=False)
+    return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
 def loaded(line: str) -> Example:

@@ -30,10 +30,9 @@ from scaling.data.source import check_split, under_data
 from scaling.data.store import TOKENIZER
 from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
 from scaling.data.task.layout import table
-from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
+from scaling.data.task.source import SPLITS, Examples, Goal, Split, dumped, encoded, fingerprint
 
 FORMAT = 1
-SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
@@ -295,9 +294,7 @@ class Task(Columns):
         work.mkdir(parents=True)
         for split, of_split in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-            (work / f"{split}.jsonl").write_text(
-                "".join(f"{dumped(example)}\n" for example in of_split), encoding="utf-8"
-            )
+            (work / f"{split}.jsonl").write_text("".join(map(dumped, of_split)), encoding="utf-8")
         codec.save(work / TOKENIZER)
         hashes = {}
         for file in sorted(work.iterdir()):

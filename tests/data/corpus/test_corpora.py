@@ -135,11 +135,12 @@ def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_pla
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     held = documents(folder, files="a.jsonl", source="ask: {q.text}", text="{a.0}")
     assert held == [Document("a1", "ask: q1"), Document("a2", "ask: q2")]
-    row = {"text": "a {b}", "answers": ["x", "y"], "score": 3.75, "no": None, "large": 10**400}
+    row = {"text": "a {b}", "answers": ["x", "y"], "score": 3.75, "no": None, "large": 10**400, "b.c": "z"}
     filled = fill('{"text": "{text} {answers}", "score": {score:.1f}}', row, "text")
     assert filled == '{"text": "a {b} x, y", "score": 3.8}'
     assert fill("{large:,}", row, "text") == f"{10**400:,}"
     assert fill("{no.deeper}", row, "text") is None
+    assert fill("{b.c}", row, "text") == "z"
     for template, message in {
         "{txt}": "text: the data have no field 'txt'; did you mean 'text'?",
         "{text.upper}": "'text.upper' leads into str, which has no parts",
@@ -151,7 +152,7 @@ def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_pla
 
 
 def test_data_are_named_by_their_file_or_folder(folder, capsys):
-    (folder / "a.txt").write_text("one\ntwo\n\nthree")
+    (folder / "a.txt").write_text("one\ntwo\n\nthree", encoding="utf-8-sig")
     assert texts(folder, files="a.txt", document="line") == ["one", "two", "", "three"]
     for name in ("a.txt", "deep/b.md", "picture.png", ".git/c.txt"):
         (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
