@@ -26,22 +26,22 @@ from scaling.studies.grid import Cell, Grid, Price, Product
 # Every field of a study's file, and what it states.
 KEYS = {
     "question": "one sentence, the heading of the report",
-    "base": "a model, a table or a file: what every run starts from",
-    "set": "keys of a config that hold for every run, as {train.batch: 16}",
-    "grid": "axes whose product are the runs to fit, as {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
-    "held_out": "axes of the runs that test the fit and are no part of it",
-    "tune": "true: each run is trained at half and at twice its learning rate and batch too, to see what these lose",
+    "base": "the start of every run: a model, a table or a file",
+    "set": "keys of a config that hold for every run, such as {train.batch: 16}",
+    "grid": "axes; their product gives the fitted runs: {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
+    "held_out": "axes of the runs that test the fit and are not fitted",
+    "tune": "true: each run is also trained at half and at twice its learning rate and batch, to check its tuning",
     "rate": "a rule for the learning rate of each run: `scaling explain rate`",
-    "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
-    "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
-    "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
-    "define": "how the runs were trained and why, in words of your own, which the report shows",
-    "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
-    "resources": "what each run takes in place of what its cost suggests, as {threads: 2, gpus: 0.5, memory: 8}",
-    "minutes": "what the study takes; a slower machine takes the scale `small`",
-    "at": "further scales of the study by name, each the fields that differ",
+    "law": "the law to fit, or a list of laws (the first one answers): `scaling explain law`",
+    "target": "the target of the prediction, such as {N: 1B, D: 20B} (default: the most expensive held-out run)",
+    "suppose": "the law's parameters and the noise of log loss that a plan assumes, such as {E: 1.9, noise: 0.003}",
+    "define": "the setup of the runs and its reasons in your words, for the report",
+    "tasks": "tasks for finetuning each run, such as [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
+    "resources": "the resources of each run (default: by its cost), such as {threads: 2, gpus: 0.5, memory: 8}",
+    "minutes": "the longest time of the study; a machine that needs more uses the scale `small`",
+    "at": "further scales of the study by name, each with the fields that differ",
 }
-# The fields that a study cannot be without, and how each is written.
+# The fields that a study needs, each with an example.
 NEEDED = {
     "question": "write question: How does loss fall with size?",
     "base": "write base: decoder",

@@ -112,12 +112,12 @@ def _files() -> dict[str, dict[str, Any]]:
         key: {"type": schema.describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
         for key, kind in sorted(file.KEYS.items())
     }
-    base = "a model, or a table whose rows of the same names these are laid over"
-    rows = "what each row changes, by its name: {GeLU: {…}, base: {}}"
+    base = "a model, or a table; each row is merged over its row of the same name"
+    rows = "the changes of each row, by its name: {GeLU: {…}, base: {}}"
     columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
     for key, kind in table.KEYS.items():
         columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": table.MEANINGS[key]}
-    meaning = "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough"
+    meaning = "a size is named FAMILY/SIZE; a size of the ladder needs only its name"
     return {
         "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
         "study": {"file": "study", "keys": study},
