@@ -36,7 +36,7 @@ KEYS = {
     "target": "the target of the prediction, such as {N: 1B, D: 20B} (default: the most expensive held-out run)",
     "suppose": "the law's parameters and the noise of log loss that a plan assumes, such as {E: 1.9, noise: 0.003}",
     "define": "the setup of the runs and its reasons in your words, for the report",
-    "tasks": "tasks for finetuning each run, such as [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
+    "tasks": "tasks for finetuning each run: [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
     "resources": "the resources of each run (default: by its cost), such as {threads: 2, gpus: 0.5, memory: 8}",
     "minutes": "the longest time of the study; a machine that needs more uses the scale `small`",
     "at": "further scales of the study by name, each with the fields that differ",
