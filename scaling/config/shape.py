@@ -24,7 +24,7 @@ class Shape:
     width: Annotated[Width, "width of the residual stream"]
     layers: Annotated[int, Range(least=1, most=4096), "number of blocks of a stack"]
     heads: Annotated[SmallInt, "attention heads of each layer"]
-    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "number of tokens; null: the number in the data"]
+    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "number of token ids; null: as the data need"]
     length: Annotated[int, Range(least=1, most=1 << 24), "tokens of a window"]
     head_width: Annotated[Width, "width of a query and a key (default: width / heads)"]
     value_width: Annotated[Width, "width of a value (default: head_width)"]
