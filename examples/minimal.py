@@ -1,9 +1,9 @@
-"""A GPT-style decoder and its training step in one file, to read in one sitting.
+"""A GPT-style decoder and its training step in one short file.
 
     python examples/minimal.py
 
-It is what `scaling train decoder` computes, without the slots: pre-norm blocks of RMSNorm, rotary attention and SwiGLU;
-AdamW; a cosine schedule with a warmup; one clipped update a batch. `tests/examples` trains both on the
+It computes the same as `scaling train decoder` without slots: pre-norm blocks of RMSNorm, rotary attention and SwiGLU;
+AdamW; a cosine schedule with a warmup; one clipped update for each batch. `tests/examples` trains both on the
 same batches from the same weights, and their losses agree to 1e-5.
 """
 
@@ -25,7 +25,7 @@ class Size:
     heads: int = 2
     vocabulary: int = 512
     hidden: int = 40
-    """Of the feed-forward layer: 4 · 2/3 of the width, to a multiple of eight, because SwiGLU has three matrices."""
+    """Of the feed-forward layer: 8/3 of the width, to a multiple of eight, because SwiGLU has three matrices."""
 
 
 class RMSNorm(nn.Module):
@@ -111,7 +111,7 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def initialise(self, seed: int) -> Decoder:
-        """The table N(0, 0.02²), matrices N(0, 1/fan_in), those into the stream divided by √(2N), the head zero."""
+        """The table N(0, 0.02²), matrices N(0, 1/fan_in), matrices into the stream divided by √(2N), the head 0."""
         generator = torch.Generator().manual_seed(seed)
         self.table.normal_(0, 0.02, generator=generator)
         self.head.weight.zero_()
@@ -123,7 +123,7 @@ class Decoder(nn.Module):
 
 
 def cosine(step: int, steps: int, warmup: int, floor: float = 0.1) -> float:
-    """The share of the peak learning rate at a step: a linear rise, then half a cosine down to the floor."""
+    """The fraction of the peak learning rate at a step: a linear rise, then half a cosine down to the floor."""
     share = max(0, step - warmup) / max(1, steps - warmup)
     return min(1.0, (step + 1) / max(1, warmup)) * (floor + (1 - floor) * (1 + math.cos(math.pi * share)) / 2)
 
@@ -155,7 +155,7 @@ def train(
 
 
 def walks(seed: int, vocabulary: int, rows: int = 16, length: int = 64) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of a language to try it on: each token is the last one plus 1, 2 or 3; its entropy is ln 3."""
+    """Batches of a language for a trial: each token is the last one plus 1, 2 or 3; its entropy is ln 3."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         steps = torch.randint(1, 4, (rows, length + 1), generator=generator)

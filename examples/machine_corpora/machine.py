@@ -27,11 +27,11 @@ _CHARSET = re.compile(rb"charset=([\w-]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Gettext:
-    """Messages in English and their translations into `language`, from the `.mo` catalogues in `folder`, or in the
-    places where systems put them.
+    """Messages in English and their translations into `language`, from the `.mo` catalogues in `folder` or in the usual
+    folders of systems.
 
-    A whole catalogue is held out, where the hash of its name is below `held_out` of all hashes, without the messages
-    that other catalogues have too. Runs of white space become one space; of plurals the first form counts.
+    A whole catalogue is held out if the hash of its name is below `held_out` of all hashes, without the messages that
+    other catalogues have too. Runs of white space become one space; for plurals the first form is used.
     """
 
     slot = "corpus"
@@ -87,7 +87,7 @@ def _roots() -> list[Path]:
 
 
 def _messages(file: Path) -> Iterator[tuple[str, str]]:
-    """Each message of a catalogue and its translation, without contexts and without what is empty."""
+    """Each message of a catalogue and its translation, without contexts and empty texts."""
     try:
         entries = list(_entries(file.read_bytes()))
         header = dict(entries).get(b"", b"")
@@ -122,11 +122,11 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Docstrings:
-    """The first paragraph of a function's docstring, which answers its source without the docstring. (Barone &
+    """Pairs of a function's source without its docstring, and the docstring's first paragraph. (Barone &
     Sennrich 2017)
 
     The sources are those of `Python`, with its `reach` and `limit`. Functions of less than `shortest` or more than
-    `longest` characters are left out. Whole files are held out, where the hash of their text is below `held_out` of all
+    `longest` characters are left out. Whole files are held out if the hash of their text is below `held_out` of all
     hashes, without the functions that other files have too.
     """
 
@@ -167,7 +167,7 @@ class Docstrings:
                 yield Document(summary, code, "validation")
 
     def changed(self, stamp: dict[str, Any]) -> None:
-        """Nothing: the snapshot was taken so that packages may change."""
+        """Nothing: there is a snapshot, so packages may change."""
 
 
 def functions(text: str) -> Iterator[tuple[str, str]]:

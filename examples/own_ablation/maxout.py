@@ -1,5 +1,5 @@
-"""A feed-forward layer of one's own. Its positional arguments are what every piece of the slot is given; its
-keyword-only arguments are the keys of its line, with their types and defaults.
+"""Your own feed-forward layer. Its positional arguments are the same for every piece of the slot; its keyword-only
+arguments are its keys in a config, with their types and defaults.
 """
 
 from __future__ import annotations

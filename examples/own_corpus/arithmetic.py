@@ -1,4 +1,4 @@
-"""A corpus of one's own: sums, written out. Anything that yields documents can be a corpus: a database, an archive, a
+"""Your own corpus of written sums. Every source of documents can be a corpus: a database, an archive, a
 format that the package does not read.
 """
 
@@ -18,7 +18,7 @@ PART = 100_000  # documents
 
 @dataclass(frozen=True, kw_only=True)
 class Arithmetic:
-    """Sums of two numbers below `below`, ten a document: "7 + 12 = 19." """
+    """Sums of two numbers below `below`, ten in each document: "7 + 12 = 19." """
 
     slot = "corpus"
 
@@ -31,7 +31,7 @@ class Arithmetic:
         return ("text",)
 
     def snapshot(self, folder: Path) -> Snapshot:
-        """The stamp states what the corpus holds: equal stamps are equal data. Each part is tokenized by a job."""
+        """The stamp identifies the content: equal stamps mean equal data. Each part is tokenized by a job."""
         stamp = {"documents": self.documents, "below": self.below}
         parts = [
             {"first": first, "last": min(first + PART, self.documents)} for first in range(0, self.documents, PART)
@@ -39,10 +39,10 @@ class Arithmetic:
         return Snapshot(self, stamp, parts)
 
     def changed(self, stamp: dict[str, Any]) -> None:
-        """No file that could change stands behind it."""
+        """Nothing: no file of it can change."""
 
     def read(self, part: Part) -> Iterator[Document]:
-        """The documents of a part, in whatever process."""
+        """The documents of a part, in any process."""
         chance = random.Random(part["first"])
         for _ in range(part["first"], part["last"]):
             pairs = [(chance.randrange(self.below), chance.randrange(self.below)) for _ in range(10)]

@@ -1,12 +1,12 @@
-"""Filter and tokenize with datatrove, then train on its files where they lie.
+"""Filter and tokenize with datatrove, then train on its files in place.
 
     pip install 'datatrove[processing]'
     python with_datatrove.py tokenizer.json        # reads text/*.jsonl.gz, writes tokens/*.ds
     scaling train decoder data=tokens 'data.files=tokens/*.ds' \
         'data.tokenizer={kind: File, path: tokenizer.json}'
 
-It needs datatrove, which `scaling` does not install; no test of the project runs it. On a cluster take
-`SlurmPipelineExecutor` in the place of `LocalPipelineExecutor`.
+It needs datatrove, which `scaling` does not install; no test of the project runs it. On a cluster use
+`SlurmPipelineExecutor` instead of `LocalPipelineExecutor`.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""A law of one's own as an object: its formula once, as code over named parameters and columns, and its parameters with
-units, bounds and where to start looking. Its derivatives are exact without being written down.
+"""Your own law as an object: its formula as code over named parameters and columns, and its parameters with units,
+bounds and starting ranges. Its derivatives are computed exactly.
 """
 
 from __future__ import annotations

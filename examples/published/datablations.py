@@ -18,10 +18,10 @@ CREDIT = (
     "points from github.com/huggingface/datablations at 1370131 (Apache-2.0)"
 )
 ONCE = {"E": exp(0.6254804), "A": exp(6.255414), "B": exp(7.3049974), "alpha": 0.3526596, "beta": 0.3526596}
-"""The law of data seen once, which the paper fits first and then holds (single precision in its code)."""
+"""The law for data that are seen once. The paper fits it first and then fixes it (single precision in its code)."""
 R_D, R_N, OBJECTIVE, R2 = 15.387756, 5.309743, 0.015825936570763588, 0.7722046084968408
 TIGHTER = {"R_D": 15.372, "R_N": 5.315, "objective": 0.0158259321}
-"""The optimum that the published optimiser, in single precision, stopped a little short of."""
+"""The optimum; the published optimiser, in single precision, stopped a little before it."""
 HUBER = named_objective("log_huber", 1e-3)
 
 
@@ -42,12 +42,12 @@ def points(subset: str = "fit") -> Points:
 
 
 def law(table: Points) -> FittedLaw:
-    """Fit R_D* and R_N* alone as the paper does: the sum of log-Huber penalties."""
+    """Fit only R_D* and R_N*, as the paper does: the sum of log-Huber penalties."""
     return fit("data_constrained", table, objective=HUBER, fixed=ONCE)
 
 
 def nearest_optimum(table: Points, r_d: float, r_n: float) -> dict[str, float]:
-    """Return the constants at the optimum nearest to the given ones, which need not be the lowest."""
+    """Return the constants at the optimum nearest to the given constants; it need not be the lowest optimum."""
 
     def cost(logs: np.ndarray) -> float:
         return objective_at(table, {**ONCE, "R_D": exp(logs[0]), "R_N": exp(logs[1])})

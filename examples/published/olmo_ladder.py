@@ -22,7 +22,7 @@ TASK = "eval/downstream_bpb/{}_rc_5shot_bpb"
 
 
 def points(task: str = "arc_easy_val") -> Points:
-    """Return N, D, C4 loss, and as `accuracy` the probability of a byte of the task's right answers, 2^-bits."""
+    """Return N, D, C4 loss, and `accuracy`: the probability of a byte of the task's right answers, 2^-bits."""
     table = load_points(
         pandas.read_csv(Path(__file__).parent / "tables" / "olmo_ladder_final_points.csv").fillna({"N": SIZE_OF_3B}),
         rename={"loss": LOSS, "bits": TASK.format(task), "B": "batch_size_in_tokens", "S": "step"},

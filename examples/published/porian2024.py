@@ -25,10 +25,10 @@ STEPS: dict[str, Setting] = {
     "cosine decay": ("rw", "base", "short", "chinchilla", "standard", "val"),
     "optimizer tuned": ("rw", "tuned", "short", "const", "standard", "val"),
 }
-"""The settings of the paper's Figure 1, each with one correction more, on RefinedWeb."""
+"""The settings of the paper's Figure 1, each with one more correction, on RefinedWeb."""
 NOISE = {"rw": 0.002, "owt2": 0.01}
-"""Standard deviation of the loss between seeds, nats. In the published code it grows above a log loss of 3, which no
-loss here reaches."""
+"""Standard deviation of the loss between seeds, nats. In the published code it grows above a log loss of 3; no loss
+here is so large."""
 SIZES = {
     "kaplan": "parameters without embedding and head",
     "standard": "parameters with the head",
@@ -65,7 +65,7 @@ def law(setting: Setting) -> IsoFlop:
 
 
 def law_of_minima(setting: Setting) -> PowerLaw:
-    """Fit the power law alone, to the published minima and their spreads."""
+    """Fit only the power law, to the published minima and their spreads."""
     minima = _rows("porian2024_optimal_pairs.csv", setting).dropna(subset="n")
     return fit_power_law(minima["flops"].to_numpy(), minima["n"].to_numpy(), minima["n_star_std"].to_numpy())
 

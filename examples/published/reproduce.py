@@ -17,8 +17,8 @@ from scaling.laws.predict import predict_runs, rows_of
 HEAD = """# Published fits, reproduced
 
 Made by `python examples/published/reproduce.py > docs/published_fits.md`, from the points in its folder `tables`.
-"Holds" compares with what the printed digits and the published procedure (its own random draws, its own tolerance)
-allow; an objective holds when ours is no higher.
+"Holds" means that the printed digits, and the tolerance and random draws of the published procedure, explain the
+difference; an objective holds if ours is not higher.
 
 | law | set | quantity | published | ours | difference | |
 |---|---|---|---:|---:|---:|---|
@@ -27,22 +27,22 @@ allow; an objective holds when ours is no higher.
 FINDINGS = """
 ## What the reproduction shows
 
-- **datablations.** The published constants are an optimum, but the highest of four: with the same points, objective and
-  held constants the other three lie lower. The valley between them is flat (from R_D* 15 to 160 the objective moves by
-  0.2%), so these 182 points do not fix R_D* and R_N* apart from one another. Our 95% intervals by profile:
+- **datablations.** The published constants are the highest of four optima: with the same points, objective and held
+  constants the other three are lower. The valley between them is flat (from R_D* 15 to 160 the objective changes by
+  0.2%), so these 182 points do not determine R_D* and R_N* separately. Our 95% intervals by profile:
   {repetition}.
 - **porian2024.** From the published minima the exponents agree to rounding. From the points they differ in the third
-  or fourth decimal, because minima are medians over random draws of seed noise and ours are other draws. The published
-  intervals are of seed noise alone. The minima scatter about the law by more than that, so ours are wider:
+  or fourth decimal, because minima are medians over random draws of seed noise, and our draws are different. The
+  published intervals include only seed noise. The minima scatter more about the law, so our intervals are wider:
 {scatter}.
-- **gadre2024.** Five points for four parameters: the fit agrees to every printed digit, and its intervals
+- **gadre2024.** There are five points for four parameters: the fit agrees to every printed digit, and its intervals
   carry little information.
 - The Chinchilla points are not shared with a licence, so that refit is not in this table.
 
 ## Two steps, with the largest size held out
 
-OLMo ladder, 24 runs up to 1.3B fitted, the 3B runs predicted: C4 loss from (N, D), then the probability of a byte of \
-ARC-Easy's right answers from that loss. There is no published figure to compare with.
+A fit to the 24 runs of the OLMo ladder up to 1.3B predicts the 3B runs: first the C4 loss from (N, D), then from this \
+loss the probability of a byte of ARC-Easy's right answers. There is no published figure for comparison.
 
 | run | loss | predicted | error | probability | predicted | 95% interval of a new run | error |
 |---|---:|---:|---:|---:|---:|---:|---:|
@@ -50,7 +50,7 @@ ARC-Easy's right answers from that loss. There is no published figure to compare
 
 
 class Row(NamedTuple):
-    """A published figure and ours; `tolerance` is what its printed digits and its procedure explain."""
+    """A published figure and ours; `tolerance` is the difference that its printed digits and its procedure explain."""
 
     law: str
     set: str
@@ -115,7 +115,7 @@ def rows() -> Iterator[Row]:
 
 
 def two_steps() -> Iterator[str]:
-    """Yield a line a held-out run of the OLMo ladder: its loss and its score, observed and predicted."""
+    """Yield a line for each held-out run of the OLMo ladder: its loss and its score, observed and predicted."""
     chain, large = olmo_ladder.two_step()
     losses, scores = (predict_runs(law, rows_of(large, law), method="t") for law in (chain.loss, chain))
     for run, loss, score, a, b in zip(large["run"], large["loss"], large["accuracy"], losses, scores, strict=True):

@@ -1,7 +1,6 @@
-"""Probes for the depth of each word in the syntax tree of Python sources, by the interpreter's own parser: what the
-layers of a run know of it.
+"""Probe the layers of a run for the depth of each word in the syntax tree of Python sources (by Python's parser).
 
-python examples/python_trees/depths.py RUN        of a run on data=python; depths from 1 to 8 and more
+python examples/python_trees/depths.py RUN        for a run on data=python; depths from 1 to 8 and more
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WORDS = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a source: its characters, and how many nodes the deepest one that covers it is below the module."""
+    """A word of a source: its characters, and the depth below the module of the deepest node that covers it."""
 
     start: int
     stop: int
@@ -43,14 +42,14 @@ class Word:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a module's top level with its words in their order."""
+    """One statement of a module's top level with its words in order."""
 
     text: str
     words: tuple[Word, ...]
 
 
 def statements(source: str) -> Iterator[Statement]:
-    """The top-level statements of a source; none of one that this interpreter cannot parse."""
+    """The top-level statements of a source; empty if this Python cannot parse it."""
     module = _parsed(source)
     if module is None:
         return
@@ -73,7 +72,7 @@ def _parsed(source: str) -> ast.Module | None:
 
 
 class _Text:
-    """The characters of nodes in the lines of a source, of which the first has this number."""
+    """The characters of nodes in the lines of a source; the first line has this number."""
 
     def __init__(self, source: str, first: int):
         self.lines, self.first = _LINE.findall(source), first

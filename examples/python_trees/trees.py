@@ -1,10 +1,10 @@
-"""Data of one's own whose tokens have places in a tree: Python sources, read by the interpreter's own parser.
+"""Your own data with places of tokens in a tree: Python sources, read by Python's parser.
 
 The position Syntax reads `Rows.tree`: the depth of the deepest node around a token, the node's number when the tree is
-read from the root downwards, and the number behind its last descendant.
+read from the root downwards, and the number after its last descendant.
 
 FINGERPRINT/trees/train-3.12.npy    [tokens 3] int32, by the parser of that Python
-FINGERPRINT/trees/train-3.12.json   its SHA-256, and how many documents have a tree
+FINGERPRINT/trees/train-3.12.json   its SHA-256, and the number of documents with a tree
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a
 
 
 class PythonTrees(Text):
-    """Text, each of whose tokens has a place in the syntax tree of its document. Documents that do not parse have no
+    """Text whose tokens have places in the syntax tree of their document. Documents that do not parse have no
     tree.
     """
 
@@ -74,7 +74,7 @@ class TreedSource(PackedSource):
         return Rows(read.tokens, read.documents, tree=tree)
 
     def made(self) -> TreedSource:
-        """This source; its trees are made the first time."""
+        """This source; its trees are made at the first call."""
         if not self.file.with_suffix(".json").exists():
             trees = [places_of(self.codec, tokens) for _, tokens in self.documents()]
             content, every = io.BytesIO(), np.concatenate([tree for _, tree in trees])
@@ -92,7 +92,7 @@ class TreedSource(PackedSource):
 
 
 def places_of(codec: Codec, tokens: np.ndarray) -> tuple[bool, np.ndarray]:
-    """Whether a document, which ends in eos, has a tree, and the places [t 3] of its tokens."""
+    """Whether a document (which ends in eos) has a tree, and the places [t 3] of its tokens."""
     outside = np.full((len(tokens), 3), OUTSIDE, np.int32)
     text = codec.decode(tokens[:-1])
     encoding = codec.tokenizer.encode(text, add_special_tokens=False)
@@ -105,7 +105,7 @@ def places_of(codec: Codec, tokens: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 def places(source: str, ends: np.ndarray) -> np.ndarray | None:
-    """[t 3] of tokens that end behind these characters [t]; None where the parser refuses the source."""
+    """[t 3] of tokens that end after these characters [t]; None if the parser refuses the source."""
     lines = LINE.findall(source)
     starts = [0, *accumulate(map(len, lines))]
     nodes: list[tuple[int, int, int]] = [OUTSIDE]

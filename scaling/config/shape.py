@@ -21,15 +21,15 @@ class Shape:
     Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
     """
 
-    width: Annotated[Width, "of the residual stream"]
-    layers: Annotated[int, Range(least=1, most=4096), "blocks of a stack"]
-    heads: Annotated[SmallInt, "of attention, in each layer"]
-    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "different tokens; null: what the data need"]
+    width: Annotated[Width, "width of the residual stream"]
+    layers: Annotated[int, Range(least=1, most=4096), "number of blocks of a stack"]
+    heads: Annotated[SmallInt, "attention heads of each layer"]
+    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "number of token ids; null: as the data need"]
     length: Annotated[int, Range(least=1, most=1 << 24), "tokens of a window"]
-    head_width: Annotated[Width, "of a query and a key; width / heads unless given"]
-    value_width: Annotated[Width, "of a value; head_width unless given"]
-    key_heads: Annotated[SmallInt, "heads of keys and values, which the heads share; heads unless given"]
-    hidden: Annotated[int, Range(least=1, most=1 << 24), "width of the feed-forward layer; 4 width unless given"]
+    head_width: Annotated[Width, "width of a query and a key (default: width / heads)"]
+    value_width: Annotated[Width, "width of a value (default: head_width)"]
+    key_heads: Annotated[SmallInt, "number of key and value heads, which the heads share (default: heads)"]
+    hidden: Annotated[int, Range(least=1, most=1 << 24), "width of the feed-forward layer (default: 4 width)"]
 
     def hidden_times(self, times: float) -> int:
         """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""

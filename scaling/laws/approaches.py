@@ -1,13 +1,13 @@
 """Chinchilla's approaches 1 and 2: how the optimal size and data grow with compute, without a law of the loss.
 
 Approach 2, `isoflop`: N*(C) = k Cᵃ through the minima of the IsoFLOP curves (Hoffmann et al. 2022, arXiv 2203.15556,
-section 3.2). A minimum is read off a parabola in log N, as there, or off Akima's interpolation of log loss (Porian et
-al. 2024, arXiv 2406.19146), which follows a lopsided valley. A budget whose valley is not bracketed by its sizes has no
-minimum: it is refused with its reason, never extrapolated.
+section 3.2). A minimum is that of a parabola in log N, as in the paper, or of Akima's interpolation of log loss (Porian
+et al. 2024, arXiv 2406.19146), which follows an asymmetric valley. A budget whose valley is not bracketed by its sizes
+has no minimum: it is refused with its reason, never extrapolated.
 
-A parabola reads a lopsided valley off its bottom, by an amount that depends on where the sizes lie, so that its
-exponent is biased on points without any noise (arXiv 2603.22339). Cubics and quartics through the same points follow
-the valley more closely; twice the largest distance to what they read bounds the bias, and every interval holds it.
+The minimum of a parabola is not that of an asymmetric valley. The error depends on the sizes, so the exponent is biased
+even without noise (arXiv 2603.22339). Cubics and quartics through the same points follow the valley more closely; twice
+the largest distance to their minima bounds the bias, and every interval includes this bound.
 
 Approach 1, `envelope`: the losses of many sizes are followed along training; at each compute C the lowest curve names
 N*(C) and D*(C) (Hoffmann et al. 2022, section 3.1). Where the largest or the smallest size is lowest the envelope is
@@ -48,7 +48,7 @@ class PowerLaw:
 
 
 def _exponent(estimate: float, error: float, freedom: int, method: str = "t") -> Interval:
-    """The t-interval of an exponent; open where two points alone were joined."""
+    """The t-interval of an exponent; open if there are only two points."""
     half = student(LEVEL, freedom) * error if freedom > 0 else np.inf
     return Interval("exponent", float(estimate), float(estimate - half), float(estimate + half), LEVEL, method)
 
@@ -68,7 +68,7 @@ def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None
 
 @dataclass(frozen=True)
 class Minimum:
-    """The bottom of one IsoFLOP curve: where it lies, the spread of its logarithm, or why there is none."""
+    """The minimum of one IsoFLOP curve: its place and the spread of its logarithm, or the reason why there is none."""
 
     C: float
     sizes: np.ndarray
@@ -271,7 +271,7 @@ class Envelope:
 
 
 def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
-    """The envelope of the curves of `points`: one row a run and evaluation, with run, N, D, C and loss."""
+    """The envelope of the curves of `points`: one row for each run and evaluation, with run, N, D, C and loss."""
     size = points.numbers("N")
     table = np.column_stack([size, *(points.numbers(name) for name in ("C", "D", "loss"))])
     runs = []  # the rows of each run along its training, by size and then name

@@ -690,7 +690,7 @@ MIXTURES = {"mixture_exponential": mixture_exponential, "mixture_joint": mixture
 
 
 def laws() -> dict[str, Law]:
-    """Every law by its name: those of the papers, and those that joined by `--extend`."""
+    """Every law by its name: the laws of the papers, and those of `--extend`."""
     by_name = {law.name: law for law in LAWS}
     for name, law in schema.joined(schema.LAW).items():
         fix = "write `NAME = scaling.laws.Law(name=…, formula=…, citation=…, …)` (docs/laws.md)"
@@ -701,7 +701,7 @@ def laws() -> dict[str, Law]:
 
 
 def named(name: str, *others: str) -> Law:
-    """The law of that name; an error proposes `others` too, the names that a caller takes besides."""
+    """The law of that name; an error also proposes `others`, further names that the caller accepts."""
     by_name = laws()
     if name in by_name:
         return by_name[name]

@@ -1,8 +1,8 @@
 """Compare laws of the same points, variants of a model under one law, and two sets of runs.
 
 Laws are weighed by AICc. A joint law of several variants shows whether a variant's lead grows or shrinks with scale:
-they share the floor E, as models that read the same data do; coefficients and exponents are each variant's own. Of two
-sets B is k times as efficient as A at a budget C where L_A(k C) = L_B(C), both at their best split of the budget.
+all variants share the floor E, because they read the same data; each has its own coefficients and exponents. Set B is
+k times as efficient as set A at a budget C if L_A(k C) = L_B(C), both at their best split of the budget.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def compare(fits: Mapping[str, FittedLaw]) -> dict[str, tuple[float, float]]:
 
 
 def mean_interval(fits: Sequence[FittedLaw], quantity: Callable[[Law], Quantity], level: float = 0.95) -> Interval:
-    """The interval of a quantity by one law, or of its mean over several, which holds their disagreement.
+    """The interval of a quantity by one law, or of its mean over several laws, which includes their disagreement.
 
     An end is Σ w √(reach² + t² (q - mean)²) from the mean, `reach` being t standard errors of that law: Buckland,
     Burnham and Augustin 1997, Biometrics 53(2), eq. 9, times Student's t. The weights w are Akaike's.
@@ -87,7 +87,7 @@ def mean_interval(fits: Sequence[FittedLaw], quantity: Callable[[Law], Quantity]
 
 
 def joint(law: Law | str, variants: Sequence[str]) -> Law:
-    """The joint law of `variants`, which share the floor. A variant's own parameter is written `alpha[GLU]`."""
+    """The joint law of `variants`, which share the floor. A parameter of one variant is written `alpha[GLU]`."""
     law, variants = named(law) if isinstance(law, str) else law, tuple(variants)
     separate = [p.name for p in law.parameters if not (p.linear and p.scale == "linear")]
     parameters = []
@@ -118,7 +118,7 @@ def joint(law: Law | str, variants: Sequence[str]) -> Law:
 
 
 def fit_joint(law: Law | str, points: Points, by: str, baseline: str | None = None, **choices: Any) -> FittedLaw:
-    """Fit one law to the variants in column `by`, of which the first is `baseline` or the first by name."""
+    """Fit one law to the variants in column `by`; the first variant is `baseline`, or else the first by name."""
     variants = sorted({str(label) for label in points[by]})
     what = "holds one variant, so there is nothing to share"
     refuse(len(variants) < 2, what, "add another variant", key=by)
@@ -136,7 +136,7 @@ def coded(points: Points, by: str, variants: Sequence[str]) -> Points:
 
 @dataclass(frozen=True)
 class Exponent:
-    """One exponent of one variant, and how far it lies from the baseline's; the baseline itself has no difference."""
+    """One exponent of one variant, and its difference from the baseline's (none for the baseline)."""
 
     variant: str
     name: str
@@ -145,7 +145,7 @@ class Exponent:
 
 
 def exponents(fit: FittedLaw) -> list[Exponent]:
-    """Every exponent of every variant of a joint fit, that of compute first where the law has one."""
+    """Every exponent of every variant of a joint fit; the exponent of compute is first, if the law has one."""
     form = fit.form
     refuse(not form.variants, "a fit of one law has no variants", "use fit_joint")
     base = form.variants[0]
@@ -248,9 +248,9 @@ def advantage(
     loss: float | None = None,
     level: float = 0.95,
 ) -> Advantage:
-    """Fit one law to two sets of runs; what B is worth is stated at the budget C, or where B has the loss.
+    """Fit one law to two sets of runs, and state the advantage of B at the budget C, or where B has this `loss`.
 
-    Without either it is stated at the largest budget that both sets have.
+    Without either it is stated at the largest common budget.
     """
     together, objective = pooled((a, b), names), named_objective("log_squared")
     # Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor.

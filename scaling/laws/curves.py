@@ -1,14 +1,14 @@
-"""Whole training curves: every logged loss of a run with the schedule that led to it, and the law of many of them.
+"""Whole training curves: every logged loss of a run with its schedule, and the law of many curves.
 
-The losses of curves err by trunk, along a run, and by the noise of each measurement:
+The losses of curves have errors of the trunk, errors along a run, and the noise of each measurement:
 
     e(s) = (N / N₀)^-p (D(s) / D₀)^-q (b + w(s)) + ε,  cov(w(s), w(t)) = a² exp(-|log s - log t| / ℓ)
 
-b is of the trunk, w of the run (autocorrelated), ε of the batch or of the evaluation. Training losses have another ε
-than evaluations, so that each kind counts by what it knows. Runs of larger models lie closer together, and so do runs
-that have read more tokens D; N₀ and D₀ are the medians. The sizes and powers of the errors are those of the largest
-restricted likelihood (Patterson and Thompson 1971, Biometrika 58(3)), learned in turn with the law, which is fitted by
-generalised least squares under them.
+b is the error of the trunk, w of the run (autocorrelated), ε of the batch or evaluation. Training losses and
+evaluations have different ε, so each kind has its own weight. Errors are smaller for larger models and for runs
+that have read more tokens D; N₀ and D₀ are the medians. The sizes and powers of the errors maximise the restricted
+likelihood (Patterson and Thompson 1971, Biometrika 58(3)). They are estimated in turn with the law, which is fitted by
+generalised least squares with these errors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scaling.laws.solver import Effort, choose, draw, minimise
 
 MOST_STEPS = 10**8  # of a curve, whose schedule is an array
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
-POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
+POINTS = 100  # losses of one kind that a curve keeps; with more, means over stretches of steps replace them
 KINDS: dict[str, int] = dict.fromkeys(("train", "training", "0"), 0)  # of losses, as a table names them
 KINDS |= dict.fromkeys(("evaluate", "evaluation", "eval", "validation", "val", "1"), 1)
 
@@ -42,8 +42,8 @@ KINDS |= dict.fromkeys(("evaluate", "evaluation", "eval", "validation", "val", "
 class Curve:
     """Losses of one run at some of its steps (the first is 1), and the schedule that led to them.
 
-    `rates` are the learning rates of every step from the first; they may go on after the last loss. A branch has the
-    losses of its own steps alone, and the schedule of all.
+    `rates` are the learning rates of every step from the first; they may continue after the last loss. A branch has
+    only the losses of its own steps, but the schedule of all steps.
     """
 
     run: str
@@ -85,7 +85,7 @@ class Curve:
         return self.where(self.steps <= share * len(self.rates))
 
     def where(self, mask: np.ndarray) -> Curve:
-        """Some of its losses, by a mask or by their places."""
+        """Some of the losses, by a mask or by their places."""
         columns = {name: getattr(self, name) for name in ("steps", "losses", "kinds", "counts")}
         return replace(self, **{name: column[mask] for name, column in columns.items() if column is not None})
 
@@ -120,8 +120,8 @@ class Curve:
 def read_curves(points: Points) -> list[Curve]:
     """The curves of a table with a row for each logged loss: columns run, N, step, tokens, lr and loss.
 
-    `kind` marks rows as `train` or `evaluation` (all are evaluations without it); `trunk` and `validation` may be
-    there. The learning rate between two rows lies on the line between theirs.
+    `kind` marks rows as `train` or `evaluation` (all are evaluations without it); `trunk` and `validation` are
+    optional. The learning rate between two rows is interpolated linearly.
     """
     for name in ("run", "N", "step", "tokens", "lr", "loss"):
         what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
@@ -166,7 +166,7 @@ def areas(rates: np.ndarray, decay: float = 0.999) -> tuple[np.ndarray, np.ndarr
 
 
 def columns_of(curve: Curve, reference: float, decay: float) -> dict[str, np.ndarray]:
-    """What the laws of curves read at each of its steps; `reference` is the learning rate that counts as 1."""
+    """The inputs of the laws of curves at each step; `reference` is the learning rate that counts as 1."""
     rates = np.asarray(curve.rates, float) / reference
     forward, annealed = areas(rates, decay)
     forward = forward * curve.tokens_per_step
@@ -325,7 +325,7 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CurveFit(TableResult):
-    """A law of whole curves, how its losses err, and the runs that it predicts. Printed, it is `scaling fit-curves`."""
+    """A law of whole curves, the errors of its losses, and the predicted runs. `scaling fit-curves` prints it."""
 
     form: Law
     curves: tuple[Curve, ...]
@@ -357,7 +357,7 @@ class CurveFit(TableResult):
     def intervals(self, quantities: Sequence[str | Quantity] | None = None) -> dict[str, Interval]:
         """Profile intervals, by default of E and the exponents of N and D.
 
-        The scores of a trunk add up first, and Student's t has one degree of freedom less than there are trunks.
+        The scores of each trunk are added first. With n trunks, Student's t has n - 1 degrees of freedom.
         """
         usual = [name for name in ("E", "alpha", "beta") if name not in self.problem.fixed]
         names = usual if quantities is None else quantities
@@ -369,7 +369,7 @@ class CurveFit(TableResult):
     def complete(self, begun: Curve, steps: Sequence[int] | None = None) -> list[Interval]:
         """The losses of a run at `steps` (by default its end), given those that it has logged.
 
-        The best linear prediction: what the run's errors so far show of its later ones (Rasmussen and Williams 2006,
+        The best linear prediction of the run's later errors from its errors so far (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
         goal = begun.at([len(begun.rates)] if steps is None else steps)
@@ -480,10 +480,10 @@ def fit_curves(
     seed: int = 0,
     starts: int = STARTS,
 ) -> CurveFit:
-    """The law of every logged loss of `curves`, which predicts those that are held out and the ends of the others.
+    """The law of every logged loss of `curves`; it predicts held-out curves and the ends of the others.
 
-    `after` are the tokens before which losses are left out. Curves that measure different validation sets are refused,
-    and too few sizes for the term in N.
+    Losses before `after` tokens are left out. Curves with different validation sets are refused, and so are too few
+    sizes for the term in N.
     """
     form = CURVE_LAWS[law]
     used = [curve for curve in curves if not curve.held_out]
@@ -543,7 +543,7 @@ def fit_curves(
 
 
 def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float) -> Problem:
-    """Least squares of all losses, whatever their errors share."""
+    """Least squares of all losses, without shared errors."""
     inputs = stacked(curves, reference, decay)
     losses = np.concatenate([curve.losses for curve in curves])
     least = float(losses.min())

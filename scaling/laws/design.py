@@ -1,9 +1,9 @@
-"""Design a study: the runs that inform a quantity most for their cost, all at once or one after another.
+"""Design a study: the runs with the most information on a quantity for their cost, all at once or one after another.
 
-A law is linearised where it is taken to be. One more run changes the information that the runs carry about the
+A law is linearised at its assumed parameters. One more run changes the information that the runs carry about the
 parameters, and with it the variance of the quantity (Fedorov 1972, Theory of Optimal Experiments); runs of one trunk
-share errors, so a further branch of a trunk carries less than a run of its own. The next run is always the one that
-lowers the variance most for its FLOPs, in a plan and in an adaptive study (`next_run`).
+share errors, so a further branch of a trunk has less information than a separate run. The next run is always the run
+that lowers the variance most for its FLOPs, in a plan and in an adaptive study (`next_run`).
 Everything here is deterministic.
 """
 
@@ -157,7 +157,7 @@ def greedy(
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of runs of each candidate, their cost, and the interval that they are expected to give."""
+    """The number of runs of each candidate, their cost, and the expected interval."""
 
     repeats: np.ndarray
     cost: float
@@ -181,8 +181,8 @@ def design(
 ) -> Plan:
     """The runs among `candidates`, each at most `seeds` times, that bound `target` most tightly within `budget`.
 
-    Always the run that informs most for its cost, then exchanges of one run for another while they help. Not proved
-    best; never worse than what it starts from.
+    It adds the run with the most information for its cost, then exchanges runs while this helps. The result is never
+    worse than the start, but it is not proved to be the best.
     """
     problem, u = study_without_noise(form, truth, candidates)
     costs = np.tile(np.asarray(cost, float), seeds)
@@ -216,10 +216,10 @@ def expected_interval(
     target: Quantity,
     shared: SharedErrors | None = None,
 ) -> Interval:
-    """The 95% t-interval of `target` from runs at `columns`, were the law `truth` and the errors of log loss `noise`.
+    """The 95% t-interval of `target` from runs at `columns`, for the law `truth` and errors `noise` of log loss.
 
-    By expected (Fisher) information at the truth: good where the law is nearly linear, a lower bound elsewhere.
-    `shared` are errors that runs share, of a correlation that is taken as known.
+    By expected (Fisher) information at the truth: good if the law is nearly linear, else a lower bound.
+    `shared` are errors that runs share, with a known correlation.
     """
     problem, u = study_without_noise(form, truth, columns)
     runs, parameters = len(problem.observed), len(problem.free)

@@ -30,7 +30,7 @@ def geometry(jacobian: np.ndarray) -> tuple[float, np.ndarray]:
 def identify(
     problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval], condition: float, correlation: np.ndarray
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the free parameters whose estimate is no answer, and a sentence for what is not identified."""
+    """The names of the free parameters that are not identified, and a sentence for each."""
     n, p = len(problem.observed), len(problem.free)
     of_all, reasons = [], {}
     if n < POINTS_A_PARAMETER * p:
@@ -85,7 +85,7 @@ def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, I
 
 
 def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
-    """A sentence for each reason why the intervals may not cover what they claim."""
+    """A sentence for each reason why the coverage of the intervals may be too low."""
     from scipy.special import fdtri
 
     residual, columns, reasons = problem.scaled(u)[0], problem.columns, []
@@ -150,7 +150,7 @@ def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndar
 
 
 def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> tuple[str, float, np.ndarray] | None:
-    """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
+    """The size whose points are furthest from the law, if independent errors would seldom cause this distance.
 
     Each size in turn gets a shift of its own next to the law (the mean-shift outlier model of a group), and all sizes
     of all columns share the level (Bonferroni). `residual` and the `jacobian` [parameters, points] are scaled by the

@@ -45,10 +45,10 @@ Drawn: TypeAlias = Callable[[Any], Mapping[str, Any]]  # pictures by name, of th
 
 @dataclass(frozen=True, repr=False)
 class Fit(Report):
-    """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
+    """A fitted law, or the growth of the optimal size and data by an IsoFLOP or envelope analysis.
 
-    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `intervals` are those of the
-    parameters; an open end is infinite. `law` has the residuals, the weights and the diagnostics of the fit; it is None
+    `scaling fit` prints it; a notebook shows the same as tables. `intervals` are the intervals of the parameters; an
+    open end is infinite. `law` has the residuals, the weights and the diagnostics of the fit; it is None
     for an analysis without a law of the loss.
     """
 
@@ -68,7 +68,7 @@ class Fit(Report):
 
     @property
     def doubts(self) -> list[str]:
-        """Warnings about the fit, in sentences; empty where there is none."""
+        """Warnings about the fit, in sentences; empty if there is none."""
         return [*self.document.get("not_identified", ()), *self.document.get("unreliable", ())]
 
     @property
@@ -97,7 +97,7 @@ class Fit(Report):
 
         fit.predict(N=7e9, D=1.4e11)[["loss", "run_low", "run_high"]]
 
-        A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
+        For a law of a score, `examples` is the number of examples of the new score.
         """
         law = self._needs_law("predict")
         check_columns(law.form, columns, key="target")
@@ -107,10 +107,10 @@ class Fit(Report):
         return _frame({**one.row, law.form.target: one.estimate, **one.to_json()} for one in predicted)
 
     def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
-        """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
-        each token that is `served` after training.
+        """The best size N and data D for C FLOPs, and the loss there. C includes 2 N FLOPs for each token that is
+        `served` after training.
 
-        An optimum that the points do not identify is refused. A warning states where competing laws disagree.
+        An optimum that the points do not identify is refused. If competing laws disagree, a warning states it.
         """
         if self.law is None and not served:
             of = self.estimates
@@ -139,7 +139,7 @@ class Fit(Report):
         return figures.figures_of_law(self._needs_law("draw"), self.test, level=self.level, method=self.method)
 
     def plot(self, name: str | None = None) -> Any:
-        """One picture: the loss against compute, or the first there is; `pictures` has them all."""
+        """One picture: the loss against compute, or else the first one; `pictures` has all of them."""
         against_compute = (title for title in self.pictures if title.endswith("_against_C"))
         name = name or next(against_compute, next(iter(self.pictures)))
         refuse(name not in self.pictures, f"there is no picture {name!r}", nearest(name, self.pictures))
@@ -181,8 +181,8 @@ def examine(
 ) -> Fit:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
-    Without a `method` or a degree of freedom there are no intervals. `group` is the column of runs that share errors.
-    `largest` adds the back-test, by `refit` where a law was chosen.
+    Without a `method` or a degree of freedom there are no intervals. Runs with equal values in the column `group` share
+    errors. `largest` adds the back-test, by `refit` if a law was chosen.
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method)
@@ -335,7 +335,7 @@ def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Do
 
 
 def _answered(row: Document, identified: bool) -> Document:
-    """A row of a target; where it is no answer, its intervals without their estimates."""
+    """A row of a target; if it is not identified, its intervals without their estimates."""
     if not identified:
         row = {
             name: {**value, "estimate": None} if isinstance(value, Mapping) and "estimate" in value else value
@@ -347,7 +347,7 @@ def _answered(row: Document, identified: bool) -> Document:
 def budget_optimum(
     fit: FittedLaw, target: Mapping[str, float], others: Mapping[str, FittedLaw], method: Method | None, level: float
 ) -> Document:
-    """The best use of the budget C by the law, next to what the `others` make of it.
+    """The best use of the budget C by the law, next to the optima of the `others`.
 
     `interval_mean` and `interval_run` are of the loss of a run of the best size.
     """

@@ -1,4 +1,4 @@
-"""Fit a law to points: every start screened at once, the best refined together, what cannot be fitted refused."""
+"""Fit a law to points: all starts are screened at once, and the best are refined together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINE = 0.02  # Points whose columns lie this close to one line in logarithms do 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedLaw:
-    """The best optimum found, and what is known about it."""
+    """The best optimum that was found, with its diagnostics."""
 
     form: Law
     points: Points
@@ -98,12 +98,12 @@ class FittedLaw:
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """The names of the free parameters whose estimate is no answer."""
+        """The names of the free parameters that are not identified."""
         return self._identified[0]
 
     @cached_property
     def unreliable(self) -> tuple[str, ...]:
-        """Why the intervals may not cover what they claim, a sentence each."""
+        """The reasons why the coverage of the intervals may be too low, one sentence each."""
         return unreliable(self.problem, self.u)
 
     @property
@@ -137,7 +137,7 @@ class FittedLaw:
 
     @property
     def seed_noise(self) -> float | None:
-        """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
+        """The standard deviation of runs that differ only in their seed, in the objective's space, if there are any."""
         return (seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns) or (None, 0))[0]
 
     def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> FittedLaw:
@@ -179,8 +179,8 @@ def fit(
 
     `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
     share an error (a trunk, a seed, a machine), whose correlation is then estimated. `fixed` holds parameters at stated
-    values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`; `effort` is
-    how far each is refined. A fit that does not converge is an error.
+    values. `starts` is the number of random starts, or the starts themselves `[count, parameters]`; `effort` limits
+    their refinement. A fit that does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
     points = table_of_columns(points)

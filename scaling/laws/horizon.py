@@ -1,5 +1,5 @@
-"""What a study says beyond its law: the loss of compute-optimal runs 10 and 100 times further, with the run that would
-tell most of it; whether short cool-downs end with a higher loss; what a rung loses by its learning rate or batch.
+"""Further results of a study: the loss of compute-optimal runs at 10 and 100 times the compute, and the most
+informative next run; the loss that short cool-downs cost; the loss that the learning rate or batch of a rung costs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COOLDOWN = "cooldown"  # the column of the steps over which the learning rate of
 
 
 def horizon(fit: FittedLaw | TwoStep, method: Method | None = "profile") -> dict[str, Any] | None:
-    """The predictions and the next run, as a document; None of a law in other columns than N and D, or C.
+    """The predictions and the next run, as a document; None for a law in other columns than N and D, or C.
 
     A law in two steps predicts the score of the runs that are best by its loss.
     """
@@ -128,7 +128,7 @@ PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it 
 
 
 def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the runs beside those of a study tell of its rungs, as a document; `beside` of a row names its rung."""
+    """The tuning of a study's rungs by the runs beside them, as a document; `beside` of a row names its rung."""
     names = {row["name"]: row for row in table}
     rows = [row for row in table if row["loss"] is not None and not row["held_out"]]
     rung_of_row = [names.get(row.get("beside"), row) for row in rows]

@@ -1,4 +1,4 @@
-"""Intervals by the height of the objective: by its profile, by Student's t where it is a parabola, or by refits.
+"""Intervals of a fit: by the profile of the objective, by Student's t (which takes it as a parabola), or by refits.
 
 The profile of a quantity g is the least objective among parameters at which g has a stated value. The interval holds
 the values whose profile rises over the minimum by no more than κ t²/2, with t Student's quantile at n - p degrees of
@@ -59,7 +59,7 @@ class Interval:
 
 
 def is_wide(interval: Interval) -> bool:
-    """Whether the interval of an exponent or a loss is too wide, or open, to be an answer.
+    """Whether the interval of an exponent or a loss is open or too wide for an answer.
 
     At this limit an exponent is known to within a half of itself: where a reducible loss is seen to fall by 10^-0.5
     over a decade, it may as well fall by 10^-0.25 or by 10^-0.75.
@@ -68,7 +68,7 @@ def is_wide(interval: Interval) -> bool:
 
 
 def is_wide_size(interval: Interval) -> bool:
-    """Whether the interval of a size is too wide, or open, to be an answer."""
+    """Whether the interval of a size is open or too wide for an answer."""
     # As wide as a sweep of sizes.
     return not 0.0 < interval.high <= 100.0 * interval.low
 

@@ -92,10 +92,10 @@ def with_compute(columns: Mapping[str, Any]) -> dict[str, Any]:
 class Parameter:
     """One unknown of a law.
 
-    `scale` is the coordinate the solver moves in: "log" for quantities that are positive and span decades.
-    `start` is the range random starts are drawn from, or the name of the column whose range it is.
+    `scale` is the solver's coordinate: "log" for quantities that are positive and span decades.
+    `start` is the range of random starts, or the name of the column that has this range.
     `linear`: the prediction is a sum in which this parameter multiplies one term (variable projection).
-    `bounded`: a person stated its bounds, which hold for the parameter itself, even where its term is the coordinate.
+    `bounded`: the user stated its bounds; they hold for the parameter itself, even if its term is the coordinate.
     `at` are columns at which the size of its term is measured; the others are in the middle of the points.
     """
 
@@ -139,15 +139,15 @@ def place(name: str, column: str, unit: str) -> Parameter:
 class Law:
     """A scaling law: its formula as text and as code, its parameters, and the columns that it reads.
 
-    - `curve(p, x)` is the formula in numpy, with the parameters in `p` and the columns in `x`, each under its name.
-    - `derived` are quantities that the literature quotes and that are formulas of the parameters, by name.
-    - `objective` is what a fit minimises unless another one is named.
-    - `chance` is the parameter that is the score of guessing, where there is one, and `height` the one that is the
-      distance from there to the score at a loss of zero.
-    - `adjust` moves uniform random starts `[count, p]`, in place, to where the columns and the target say.
-    - `canonical` writes parameters that can trade places in their one agreed order.
-    - `tied` are names that are another parameter's in this fit, and which.
-    - `variants` are those of a joint law, in the order of their codes in the column `VARIANT`.
+    - `curve(p, x)` is the formula in numpy, with the parameters in `p` and the columns in `x`, each under its name. -
+    `derived` are quantities that the literature quotes and that are formulas of the parameters, by name. - `objective`
+    is what a fit minimises by default. - `chance` is the parameter for the score of guessing, if there is one; `height`
+    is the parameter for the distance from
+      it to the score at a loss of zero.
+    - `adjust` moves uniform random starts `[count, p]`, in place, by the columns and the target.
+    - `canonical` puts parameters that can be exchanged into a fixed order.
+    - `tied` maps names of parameters to the parameters that they equal in this fit.
+    - `variants` are the variants of a joint law, in the order of their codes in the column `VARIANT`.
     - `steps` are the law of the loss and the law of a score given the loss, where the law has two steps.
     """
 

@@ -1,8 +1,8 @@
-"""Compute-optimal size, data and loss under a law in N and D, what competing laws make of them, and the best mixture.
+"""Compute-optimal size, data and loss by a law in N and D and by competing laws, and the best mixture.
 
 C = k N D, with k = 6 FLOPs per parameter and token (Kaplan et al. 2020, arXiv 2001.08361).
-Where the model is to serve T tokens after its training, which take 2 FLOPs per parameter each, C = k N D + 2 N T pays
-for both (Sardana et al. 2024, arXiv 2401.00448): the best model is then smaller and trained on more data.
+If the model serves T tokens after its training, each costs 2 FLOPs per parameter, and C = k N D + 2 N T includes both
+(Sardana et al. 2024, arXiv 2401.00448): the best model is then smaller and trained on more data.
 
 The best use of a budget depends on the law's form, which an interval does not hold. Each other law of N and D is fitted
 to the same points, with their shared errors, under the same objective and equal weights; where the fitted law has other
@@ -63,7 +63,7 @@ class Optimum:
 def optimal(
     fit: FittedLaw, C: float, *, served: float = 0.0, method: Method = "profile", level: float = 0.95
 ) -> Optimum:
-    """N, D and loss of the compute-optimal run at budget `C`, which also pays for the tokens `served` by the model."""
+    """N, D and loss of the compute-optimal run at budget `C`, which includes the tokens `served` by the model."""
     budget = Budget(C, served)
     quantities = [optimal_size(fit.form, budget), optimal_loss(fit.form, budget)]
     size, loss = intervals(fit, method, level=level, quantities=quantities).values()

@@ -223,12 +223,12 @@ def load_points(
     define: Mapping[str, str] | None = None,
     name: str = "",
 ) -> Points:
-    """Points of a file or a folder with a table, a DataFrame, columns by name, or records, one a run; all are checked.
+    """Points of a file or a folder with a table, a DataFrame, columns by name, or records of runs; all are checked.
 
     `rename` maps a name to its column or its formula (`{"loss": "final_loss", "N": "params-embedding"}`), `where`
     chooses rows by conditions (`["C<1e21", "corpus=c4"]`), `define` states definitions the table lacks. A `status`
-    column counts the runs that did not finish: diverged and pruned ones are excluded, others failed. `name` is what
-    errors call the table.
+    column counts the runs that did not finish: diverged and pruned runs are excluded, others failed. Errors call the
+    table `name`.
     """
     rename, define = rename or {}, define or {}
     if isinstance(source, str | Path):
@@ -280,7 +280,7 @@ def load_points(
 
 
 def group_of(points: Points, name: str | None = None) -> str | None:
-    """The column of runs that share an error: the one named (`none` for no column), or a trunk or run that repeats."""
+    """The column whose equal values share an error: the named one (`none`: no column), or a repeating trunk or run."""
     if name is not None:
         points.refuse_absent([name] if name != "none" else [])
         return None if name == "none" else name

@@ -1,8 +1,8 @@
 """The predictions of a law for runs, with two intervals: of the law's mean, and of the loss of a new run.
 
-The first holds the error of the fit alone, as if the law's form were true. The second adds the noise of one run and
-the error of the form at that run, so it is the one that observed losses are compared with. How far the form may be
-wrong is learned from the residuals of the fit:
+The first includes only the error of the fit, as if the law's form were true. The second adds the noise of one run and
+the error of the form at that run, so observed losses are compared with the second. The error of the form is estimated
+from the residuals of the fit:
 
     observed(x) = law(x; θ) + slope(x) u(x) + ε
 
@@ -218,10 +218,10 @@ def predict_runs(
     method: Method | None = "profile",
     form_error: Discrepancy | None = None,
 ) -> list[Prediction]:
-    """The law at each row of its columns, with both intervals at `level`; None as the method asks for no intervals.
+    """The law at each row of its columns, with both intervals at `level`; the method None gives no intervals.
 
-    `form_error` is what is known of the form's error, by default what the residuals of this fit show. A row may have
-    `examples`, the number of examples that its score will be the mean of.
+    `form_error` is the estimate of the form's error, by default from the residuals of this fit. A row may have
+    `examples`, the number of examples of its score.
     """
     if not rows:
         return []
@@ -383,9 +383,9 @@ def fit_two_steps(
     fixed: Mapping[str, float] | None = None,
     **choices: Any,
 ) -> TwoStep:
-    """Fit both steps to the same runs, by the choices of `fit`; a run without a score takes part in the first alone.
+    """Fit both steps to the same runs, with the arguments of `fit`; a run without a score enters only the first.
 
-    `fixed` names parameters of the second step with `task_` before them.
+    In `fixed`, parameters of the second step have the prefix `task_`.
     """
     points = table_of_columns(points)
     labels, scored = points[group] if isinstance(group, str) else group, has_score(form, points)

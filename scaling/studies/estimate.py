@@ -163,7 +163,7 @@ def _total(
 def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
     """The plan of a study, and why it is smaller than was asked for, where it is.
 
-    A study keeps the scale that it started with: the machine is timed before the first run alone.
+    A study keeps the scale with which it started: the machine is timed only before the first run.
     """
     question = read(source, at, words)
     with placed(source, at, words):

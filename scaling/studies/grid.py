@@ -1,4 +1,4 @@
-"""Grids: which runs a study makes. A grid without a kind is a product of axes; a list of grids is their union."""
+"""Grids: the runs of a study. A grid without a kind is a product of axes; a list of grids is their union."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class IsoFLOP:
     2022, section 3.2)
 
     c is the training FLOPs of a token: exact, as the matrix products run, or a paper's approximation. Cells outside
-    `tokens_per_parameter` (of N without embeddings), where a parabola no longer holds, are left out.
+    `tokens_per_parameter` (with N without embeddings) are left out, because no parabola fits there.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class IsoFLOP:
 
 
 class TokensPerParameter:
-    """D = k N for each k of `multiples`: 20 trains a model of its size best, far more over-trains it. (Hoffmann et al.
+    """D = k N for each k of `multiples`: 20 is compute-optimal, and far more over-trains a model. (Hoffmann et al.
     2022; Gadre et al. 2024)
 
     N counts all parameters, as in both papers, or those without embeddings.
@@ -111,7 +111,7 @@ class TokensPerParameter:
 
 class Simplex:
     """`runs` mixtures of the domains of `data.shares`, spread evenly over all mixtures, each with every combination of
-    the axes: a swarm of small runs, for a law of the loss by its mixture. (Liu et al. 2024, arXiv 2407.01492)
+    the axes: a swarm of small runs, for a law of the loss in the proportions. (Liu et al. 2024, arXiv 2407.01492)
 
     The shares are the spacings of sorted points of a Sobol sequence, so that they have the uniform distribution of the
     simplex; none is below `least`.

@@ -21,7 +21,7 @@ NAMES = {"N": "sizes", "D": "budgets"}
 
 
 def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
+    """The points that the runs lack to identify the law; None if none is missing, or without one law for all rows."""
     if question.law is None or question.compares_rows:
         return None
     return lacking(named(question.law), fitted)

@@ -1,6 +1,4 @@
-"""What this machine takes: cores that are free, memory, seconds a step, the number of workers, and the scale of a
-study.
-"""
+"""This machine: free cores, memory, seconds of a step, the number of workers, and the scale of a study."""
 
 from __future__ import annotations
 

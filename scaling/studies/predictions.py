@@ -1,10 +1,10 @@
-"""Predictions on record: what was predicted for a run before it began, and how that compares with what came out.
+"""Predictions on record: predictions of runs that were made before they began, and their comparison with the results.
 
     runs/predictions/<run>-<first 12 digits of its SHA-256>.json    sealed, written once, never changed
 
 A prediction is published like a result: exclusively, whole, with a checksum. Its score is not stored: it follows from
-the prediction and the run's result, which are both kept. A prediction counts only where its content is the one that its
-name has the hash of, and where it is older than the run's first attempt, whatever its file's time.
+the prediction and the run's result, which are both kept. A prediction counts only if its content has the hash in its
+name, and if it is older than the run's first attempt; the file's time does not matter.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def registered(ledger: Ledger) -> list[Entry]:
     it (docs/json.md).
 
     Its standing is `waiting`, `scored`, `no loss` (the run diverged or was pruned), `late` (the run had begun before
-    it), `altered` (its content is not the one that its name has the hash of), or `damaged`.
+    it), `altered` (its content does not have the hash in its name), or `damaged`.
     """
     entries = [_entry(ledger, path) for path in (ledger.root / FOLDER).glob("*.json")]
     return sorted(entries, key=lambda entry: (entry["registered"] or "", entry["prediction"]))

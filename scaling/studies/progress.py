@@ -1,4 +1,4 @@
-"""Progress: how far the runs of a study are, as the ledger shows it, and as a terminal prints it."""
+"""Progress: the progress of a study's runs from the ledger, and its text for a terminal."""
 
 from __future__ import annotations
 

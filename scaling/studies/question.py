@@ -1,4 +1,4 @@
-"""Question: a study's YAML. What is asked, which runs answer it, which are held out to test it."""
+"""Question: a study's YAML, with its question, the runs that answer it, and the held-out runs that test it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from scaling.studies.grid import Cell, Grid, Price, Product
 # Every field of a study's file, and what it states.
 KEYS = {
     "question": "one sentence, the heading of the report",
-    "base": "a model, a table or a file: what every run starts from",
-    "set": "keys of a config that hold for every run, as {train.batch: 16}",
-    "grid": "axes whose product are the runs to fit, as {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
-    "held_out": "axes of the runs that test the fit and are no part of it",
-    "tune": "true: each run is trained at half and at twice its learning rate and batch too, to see what these lose",
+    "base": "the start of every run: a model, a table or a file",
+    "set": "keys of a config that hold for every run, such as {train.batch: 16}",
+    "grid": "axes; their product gives the fitted runs: {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
+    "held_out": "axes of the runs that test the fit and are not fitted",
+    "tune": "true: each run is also trained at half and at twice its learning rate and batch, to check its tuning",
     "rate": "a rule for the learning rate of each run: `scaling explain rate`",
-    "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
-    "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
-    "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
-    "define": "how the runs were trained and why, in words of your own, which the report shows",
-    "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
-    "resources": "what each run takes in place of what its cost suggests, as {threads: 2, gpus: 0.5, memory: 8}",
-    "minutes": "what the study takes; a slower machine takes the scale `small`",
-    "at": "further scales of the study by name, each the fields that differ",
+    "law": "the law to fit, or a list of laws (the first one answers): `scaling explain law`",
+    "target": "the target of the prediction, such as {N: 1B, D: 20B} (default: the most expensive held-out run)",
+    "suppose": "the law's parameters and the noise of log loss that a plan assumes, such as {E: 1.9, noise: 0.003}",
+    "define": "the setup of the runs and its reasons in your words, for the report",
+    "tasks": "tasks for finetuning each run: [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
+    "resources": "the resources of each run (default: by its cost), such as {threads: 2, gpus: 0.5, memory: 8}",
+    "minutes": "the longest time of the study; a machine that needs more uses the scale `small`",
+    "at": "further scales of the study by name, each with the fields that differ",
 }
-# The fields that a study cannot be without, and how each is written.
+# The fields that a study needs, each with an example.
 NEEDED = {
     "question": "write question: How does loss fall with size?",
     "base": "write base: decoder",
@@ -75,12 +75,11 @@ Source = str | Path | Line
 class Question:
     """`set` holds for every run; `grid` and `held_out` are grids, or lists of them: axes, or a kind with its keys.
 
-    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` sets each run's learning
-    rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
-    none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
-    where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs;
-    `resources` are what each run takes; `minutes` is what the study promises to take, or else its scale `small` is
-    taken. `source` is its name or its file, as a command names it.
+    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` is a rule for the runs'
+    learning rates. The first of several laws answers; a comparison of rows needs none. `suppose` is the law (and the
+    `noise` of log loss) that a plan assumes; `at` is the chosen scale, if a study has several; each run is finetuned on
+    `tasks`, with the keys of these runs; `resources` are the resources of each run; if the study would take longer than
+    `minutes`, its scale `small` is used. `source` is its name or its file, as a command names it.
     """
 
     name: str
@@ -103,7 +102,7 @@ class Question:
 
     @property
     def law(self) -> str | None:
-        """The law that answers."""
+        """The first law, which answers the question."""
         return next(iter(self.laws), None)
 
     @property

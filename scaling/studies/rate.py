@@ -1,6 +1,4 @@
-"""Rates: the peak learning rate and the batch of each run, where they are not one for all. Maximal update needs no rule
-for widths.
-"""
+"""Rates: rules for the peak learning rate and the batch of each run. With maximal update the width needs no rule."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Rate(Protocol):
 
 
 class Power:
-    """η = lr (N / parameters)^−exponent, N without embeddings. (As the rates of Brown et al. 2020, Table 2.1, fall.)"""
+    """η = lr (N / parameters)^−exponent, N without embeddings. (after Brown et al. 2020, Table 2.1)"""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class Kaplan:
 
 
 class Swept:
-    """log η = a + b log N through the best rate of each size of a study of rates, which has been run before."""
+    """log η = a + b log N through the best rate of each size of an earlier study of rates."""
 
     def __init__(self, *, study: str):
         self.study = study
@@ -69,7 +67,7 @@ class Law:
     """η of a law of the best learning rate in the columns of a run (N, D, C, width, depth, B), as `scaling fit --json`
     wrote it to `file`. (Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715)
 
-    `batch` is the fit of a law of the best batch, in tokens, which sets the batch of each run first.
+    `batch` is the fit of a law of the best batch in tokens; it sets the batch of each run first.
     """
 
     def __init__(self, *, file: str, batch: str | None = None):
@@ -107,7 +105,7 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
 
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
-    """b and a; with one size the rate is one for all."""
+    """b and a; with one size all runs have the same rate."""
     from scaling.studies.findings import rows
     from scaling.studies.plan import entered
 

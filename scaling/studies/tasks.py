@@ -1,6 +1,6 @@
 """Tasks of a study: each finished run finetuned on each task, as the runs of a study of its own beside it.
 
-A run that begins with another's weights has the hash of these in its id, so its plan is made when the other is done.
+A run's id includes the hash of its starting weights, so the plan is made when the run with these weights is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts: what every row of a table weighs and computes, without training or allocating it.
+"""Counts: parameters and operations of every row of a table, without training or allocating it.
 
 Operations of a token, the longest chain of products, and how far back a layer reaches.
 """

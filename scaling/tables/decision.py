@@ -26,7 +26,7 @@ from scaling.tables.table import Table, read_csv
 
 DRAWS, SEED = 1000, 0
 FEWEST = 5
-"""Rows from which there is an interval."""
+"""The fewest rows for an interval."""
 STUDY_COLUMNS = ("row", "loss", "status", "N", "D")
 MEANING = (
     "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. By "
@@ -38,7 +38,7 @@ Decision = dict[str, Any]
 
 
 class Scale(NamedTuple):
-    """The values of each row at one scale, a value a seed."""
+    """The values of each row at one scale, one for each seed."""
 
     name: str
     values: Mapping[str, Sequence[float]]
@@ -46,9 +46,9 @@ class Scale(NamedTuple):
 
 
 def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = None) -> Decision | None:
-    """The decisions that one scale makes for another; None where fewer than two rows, or no pair, are at both.
+    """The decisions that one scale makes for another; None without two common rows, or without a pair.
 
-    Rows of two `baselines` are not compared: they are of two tasks, or their losses of two objectives. `ties` are pairs
+    Rows of two `baselines` are not compared: they have two tasks, or losses of two objectives. `ties` are pairs
     without a winner at the larger scale, which are left out. `by_seeds` is None where no row has two runs.
     """
     rows = [row for row in small.values if small.values[row] and large.values.get(row)]
@@ -83,7 +83,7 @@ def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = Non
 def _by_seeds(
     scale: Scale, of: Mapping[str, str], lead: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> float | None:
-    """The accuracy that the seeds of a scale would give, were the true order the same at both scales.
+    """The accuracy that the seeds of a scale would give if the true order were the same at both scales.
 
     The error of a row's mean is by the scatter pooled over the rows of its baseline, or by its own where it scatters
     more than these. None where a baseline has no row with two runs, or none of them scatters.
@@ -123,7 +123,7 @@ def _interval(
 
 
 def decisions(table: Table, results: Results, larger: Scale | None = None) -> list[Decision]:
-    """What a table's runs decide early for their end, and both for the paper's figures, or for `larger` runs."""
+    """The decisions of early for final losses, and of both for the paper's figures or for `larger` runs."""
     score = table.judged_by == "score"
     rows = {row.name for row in table.rows}
 

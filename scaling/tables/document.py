@@ -132,7 +132,7 @@ def _basis_of(comparison: Comparison) -> Document:
 
 
 def _notes(table: Table, whole: Document) -> list[str]:
-    """The notes below the table: the basis of its figures, and what is missing."""
+    """The notes below the table: the basis of its figures, and missing runs."""
     rows, studies = whole["rows"], whole["studies"]
     if basis := _basis(whole):
         notes = [f"Intervals are of 95%, by {basis}."]
@@ -185,8 +185,8 @@ def _notes_of_scores(column: Document, rows: Sequence[Document]) -> list[str]:
 
 
 def _basis(compared: Document) -> str:
-    """What the intervals and the verdicts rest on: the standard deviation of a run, for each pool of rows; empty where
-    there is none.
+    """The basis of the intervals and verdicts: the standard deviation of a run for each pool of rows; empty without
+    one.
     """
     pools = {baseline: pool for baseline, pool in compared["pools"].items() if pool is not None}
     scatter = "; ".join(

@@ -29,8 +29,8 @@ class Comparison:
 
     A mean is `pooled` where the scatter is that of all rows together. Of a difference from the baseline, `p` is by
     Student's test and `adjusted` by Holm's over all rows compared. An end of an interval that is open is None. `pools`
-    has the scatter pooled over the rows of one baseline, None where none of them has two runs; rows of `strange`
-    scatter more than the rest, and are judged by their own scatter.
+    has the scatter pooled over the rows of one baseline, None where none of them has two runs; rows of `strange` have a
+    larger variance than the rest, and are judged by their own.
     """
 
     means: Mapping[str, Figure]
@@ -45,8 +45,8 @@ def compare(
 ) -> Comparison:
     """Every row's mean, and its difference from the mean of its baseline.
 
-    The variance is pooled over the rows of a baseline, so that three runs of each are worth many. Rows that
-    scatter more than the rest are no part of the pool; their figures rest on their own runs, by Welch's test.
+    The variance is pooled over the rows of a baseline, so that three runs of each row suffice. Rows with a larger
+    variance than the rest are not in the pool; their figures use their own runs, by Welch's test.
     """
     arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
     spreads = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
@@ -72,7 +72,7 @@ def compare(
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Chances adjusted for their number: the i-th smallest of m times m − i + 1, never below a smaller one. (Holm
+    """P-values adjusted for their number: the i-th smallest of m times m − i + 1, never below a smaller one. (Holm
     1979)
     """
     order = np.argsort(chances, kind="stable")
@@ -109,7 +109,7 @@ def _pool(scatters: Sequence[Scatter]) -> Scatter | None:
 
 
 def _strange(own: Mapping[str, Scatter]) -> list[str]:
-    """Rows taken out one by one, the most scattered first, while it scatters more than the rest do by an F test."""
+    """Rows that are taken out of the pool one by one, the largest variance first, while an F test finds it larger."""
     left = sorted((row for row in own if own[row].freedom), key=lambda row: -own[row].variance)
     out, chance = [], STRANGE / max(1, len(left))
     while len(left) > 2:
@@ -132,7 +132,7 @@ def _mean(values: np.ndarray, scatter: Scatter | None, pooled: bool) -> Figure:
 
 
 def _difference(row: np.ndarray, baseline: np.ndarray, ours: Scatter | None, theirs: Scatter | None) -> Figure:
-    """The difference of two means, its interval, and the chance of one as large where there is none."""
+    """The difference of two means, its interval, and its p-value."""
     assert ours is not None
     assert theirs is not None
     value = float(row.mean() - baseline.mean())

@@ -24,13 +24,13 @@ from scaling.training.finetune import name_of, named
 ALL = "all"
 """The word for every column of a table that has tasks."""
 COMPARED = {"early": "early_loss", "loss": "final_loss", "score": None}
-"""What of a run is ranked against the paper's figures, and against which of them unless the table names another."""
+"""The values of a run that are ranked against the paper's figures, and the default columns of these figures."""
 MEASURES = {
     "sequential": "Sequential steps, measured",
     "path": "Path length, measured",
     "training": "Training FLOPs, ours",
 }
-"""The titles of what a table may measure of its rows besides size and operations."""
+"""The titles of further quantities that a table may measure."""
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
@@ -45,25 +45,25 @@ KEYS: dict[str, Any] = {
     "seeds": int | dict[str, Any],
 }
 MEANINGS = {
-    "title": "the heading of what is printed",
+    "title": "the printed heading",
     "source": "the paper and its table",
     "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
-    "measures": "what is measured besides: sequential, path; training, the FLOPs of trainer.max_steps at train.batch",
-    "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
-    "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
-    "judged_by": "loss, or score: the metric of a task, of which more is better",
+    "measures": "further measures: sequential, path; training: the FLOPs of trainer.max_steps at train.batch",
+    "headings": "the rows under each printed heading, {HEADING: [ROW, ROW]}",
+    "baseline": "the row that the others are compared with (default: the first row); or {HEADING: ROW}",
+    "judged_by": "loss, or score: the metric of a task (higher is better)",
     "compares": "published columns that ours are ranked against, {early: early_loss, loss: final_loss, score: COLUMN}",
-    "downstream": "tasks that each run is finetuned on, [cola, sst2], or by heading, "
+    "downstream": "tasks for finetuning each run, [cola, sst2], or by heading, "
     "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
-    "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
+    "seeds": "number of runs of a row, 3 or {baseline: 10, others: 3}",
 }
 SEEDS: dict[str, Any] = dict.fromkeys(("baseline", "others"), PositiveInt)
 
 
 @dataclass(frozen=True)
 class Row:
-    """`published` holds the figures by column, words where they are none; what the paper left empty is not in it."""
+    """`published` has the figures by column, or words; cells that the paper leaves empty are not in it."""
 
     name: str
     heading: str

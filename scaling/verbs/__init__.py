@@ -1,4 +1,4 @@
-"""The verbs: a file a topic, with its functions, their results, and what is printed of them."""
+"""The verbs: a file for each topic, with its functions, their results, and their printed texts."""
 
 from __future__ import annotations
 

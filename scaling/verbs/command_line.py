@@ -1,8 +1,8 @@
 """The command line: `scaling VERB [WORD …] [key=value …] [--option VALUE …]`.
 
 A verb is a function of `import scaling`. Its positional parameters are the words of the command, `*overrides` are its
-`key=value`, its keyword-only parameters are its options, and its docstring is its help (see `verbs/verb.py`). What
-it returns is printed: `str(result)`, under `--json` `result.to_json()`, under `--format` `result.format(NAME)`.
+`key=value`, its keyword-only parameters are its options, and its docstring is its help (see `verbs/verb.py`). Its
+result is printed: `str(result)`, with `--json` `result.to_json()`, with `--format` `result.format(NAME)`.
 """
 
 import argparse
@@ -24,27 +24,27 @@ from scaling.config.schema import check, extend
 from scaling.verbs import function_of
 from scaling.verbs.verb import OVERRIDE, VERBS, documented, marks, spelled, value_type
 
-SCHEMA = 1  # rises when a key of a JSON document goes or changes its meaning (docs/json.md)
-_CONTROL = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are and a terminal may obey
-HELP = """Overrides of a config are key=value, anywhere among the words.
-Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,
-and --extend PATH, a Python file whose classes join the slots that they name."""
+SCHEMA = 1  # increases when a key of a JSON document is removed or its meaning changes (docs/json.md)
+_CONTROL = re.compile("[\x7f-\x9f]")  # JSON does not escape these, and a terminal may execute them
+HELP = """Overrides of a config are key=value, at any place among the words.
+For every command, runs=FOLDER or --runs FOLDER names the folder of the ledger (default: runs/).
+For every command, --extend PATH names a Python file; its classes are added to the slots that they name."""
 SHARED = {  # the help of parameters that mean the same in every verb
-    "overrides": "keys of the config, as size=tiny or optimizer.lr=1e-3",
+    "overrides": "keys of the config, such as size=tiny or optimizer.lr=1e-3",
     "runs": "the folder of the ledger; also as runs=FOLDER",
     "model": "a model, a table's row or a file",
-    "at": "a scale that the study names, as paper",
-    "budget": "FLOPs of --adaptive; default: what the grid takes",
-    "retry_failed": "retry runs that failed too often",
-    "device": "cpu, cuda, … (cuda where there is one)",
-    "extend": "a Python file whose classes join the slots that they name; repeats",
+    "at": "a scale that the study names, such as paper",
+    "budget": "maximum FLOPs of --adaptive (default: the FLOPs of the grid)",
+    "retry_failed": "also retry runs that failed too often",
+    "device": "cpu, cuda, … (default: cuda if the machine has it)",
+    "extend": "a Python file; its classes are added to the slots that they name; repeats",
     "split": "the split that is scored",
     "limit": "score only the first N examples or documents",
-    "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
+    "to": "write one line for each example, document or prompt to this file: .jsonl or .csv",
     "workers": "processes (default: the number that suits the machine)",
     "set": "settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus, num_gpus)",
-    "rename": "which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding",
-    "level": "of the intervals",
+    "rename": "names of columns, or formulas: loss=final_loss C=6*N*D N=params-embedding",
+    "level": "the level of the intervals",
 }
 
 
@@ -183,24 +183,24 @@ def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
     parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
     parser.add_argument("--json", dest="--json", action="store_const", const=True, help="print one JSON document")
     if formats := _formats(function):
-        what = f"of what is printed (default {formats[0]})"
+        what = f"the format of the output (default {formats[0]})"
         parser.add_argument("--format", dest="--format", choices=formats, help=what)
     return parser
 
 
 def _formats(function: Callable[..., Any]) -> Sequence[str]:
-    """The formats that a verb's result prints in, of which the first is the default; none where it has one alone."""
+    """The formats of a verb's printed result, the default first; empty if there is only one."""
     return getattr(inspect.signature(function, eval_str=True).return_annotation, "formats", ())
 
 
 def shown_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that a person may write after a verb, except the ledger's folder, which all verbs take."""
+    """The parameters that a user may write after a verb, except the ledger's folder, which all verbs have."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     return [p for p in parameters if p.name != "runs" and p.kind is not p.VAR_KEYWORD and spelled(p)]
 
 
 def _title(parameter: inspect.Parameter) -> str:
-    """A word of the usage line: `NAME`, `[NAME]` where it may be left out."""
+    """A word of the usage line: `NAME`, or `[NAME]` if it may be left out."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return "[key=value …]" if parameter.name == "overrides" else f"[{parameter.name.upper().rstrip('S')} …]"
     return parameter.name.upper() if parameter.default is parameter.empty else f"[{parameter.name.upper()}]"
@@ -238,14 +238,14 @@ def _value(option: str, words: Any, kind: Any) -> Any:
 
 
 def _only(title: str, values: Sequence[Any]) -> Any:
-    """The one of several values; a second, different one is refused."""
+    """The only one of several values; a second, different value is refused."""
     if other := [value for value in values if value != values[0]]:
         raise ScalingError(f"is given twice: {values[0]} and {other[0]}", key=title, fix="give it once")
     return values[0]
 
 
 def _pair(option: str, word: str, kind: Any) -> tuple[str, Any]:
-    """NAME=VALUE; the value is of the type, or limits as `0:2` and `:2`."""
+    """NAME=VALUE; the value has the type, or is a pair of limits such as `0:2` and `:2`."""
     name, _, text = (part.strip() for part in word.partition("="))
     refuse(not name or not text, "is not NAME=VALUE", f"write --{option} NAME=VALUE …", key=option, value=word)
     title = f"{option} {name}"
@@ -258,7 +258,7 @@ def _pair(option: str, word: str, kind: Any) -> tuple[str, Any]:
 
 
 def _read(title: str, text: str, kind: Any) -> Any:
-    """The value of a word: text, a number as 1e9, 10M and 1,000, or any value of a config."""
+    """The value of a word: text, a number such as 1e9, 10M or 1,000, or any value of a config."""
     from scaling.config.strict_yaml import scalar
 
     value = scalar(text)

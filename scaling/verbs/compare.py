@@ -1,4 +1,4 @@
-"""Compare two sets of runs: which is better, by how much compute, and how sure that is."""
+"""Compare two sets of runs: the better set, the compute that it saves, and the certainty of this."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WORDS = {"better": "{} is better", "worse": "{} is worse", "undecided": "the run
 
 @verb
 def compare(
-    a: Annotated[Any, "the baseline: a study, a folder or a table; SOURCE:ROW, SOURCE:COLUMN=VALUE: some of its runs"],
-    b: Annotated[Any, "what is compared with it"],
+    a: Annotated[Any, "the baseline: a study, folder or table; SOURCE:ROW or SOURCE:COLUMN=VALUE takes some runs"],
+    b: Annotated[Any, "the set that is compared with A"],
     *,
-    law: Annotated[str | None, "of the loss (chinchilla, or power_law_floor_c where N and D vary together)"] = None,
-    at: Annotated[Mapping[str, float], "where k is stated: C=1e21, or loss=2.5 of B"] = {},
+    law: Annotated[str | None, "the law (chinchilla, or power_law_floor_c if N and D vary together)"] = None,
+    at: Annotated[Mapping[str, float], "the point at which k is stated: C=1e21, or loss=2.5 of B"] = {},
     at_least: Annotated[PositiveFloat | None, "exit with code 1 unless the whole interval of k is above this"] = None,
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
@@ -36,11 +36,11 @@ def compare(
 
         scaling compare relu gelu                           two studies of the ledger
         scaling compare table.csv:relu table.csv:gelu       two rows of one table, by its column `row`
-        scaling compare a.csv b.csv:norm=RMSNorm --at C=1e21   # tables of points, of B those with this norm
+        scaling compare a.csv b.csv:norm=RMSNorm --at C=1e21   # tables of points; of B only the runs with this norm
         scaling compare main branch --at-least 1.02         exit code 1 unless k is shown to be 1.02 or more
 
-    One law is fitted to both sets, which share the irreducible loss. k is stated at the largest budget that both sets
-    have. The probability that the order holds at larger budgets assumes that the law holds there.
+    One law is fitted to both sets; they share the irreducible loss. k is stated at the largest budget of both sets. The
+    probability of the order at larger budgets assumes that the law is true there.
     """
     from scaling.laws.compare import FARTHER, advantage
     from scaling.laws.optimum import residual_scale
@@ -93,7 +93,7 @@ def compare(
 
 
 def _names(a: Any, b: Any) -> tuple[str, str]:
-    """The names of the sets: the row, the study or the file, or the whole source where these are the same."""
+    """The names of the sets: the row, the study or the file, or the whole source if these are equal."""
     if not isinstance(a, str | Path) or not isinstance(b, str | Path):
         return "A", "B"
     refuse(str(a) == str(b), "is compared with itself", "name another table, or SOURCE:ROW", key="b", value=str(b))
@@ -102,7 +102,7 @@ def _names(a: Any, b: Any) -> tuple[str, str]:
 
 
 def _parts(source: str | Path) -> tuple[str, str]:
-    """The table of a source, and what it chooses of it: `table.csv:relu` is `table.csv` and `relu`."""
+    """The table of a source, and the chosen runs: `table.csv:relu` is `table.csv` and `relu`."""
     table, _, chosen = str(source).partition(":")
     return (str(source), "") if Path(source).exists() or table == "wandb" else (table, chosen)
 
@@ -128,5 +128,5 @@ def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
 
 
 def _chance(probability: float) -> str:
-    """A probability; one within a thousandth of 0 or 1 is only bounded, since the law is not known so well."""
+    """A probability; within a thousandth of 0 or 1 only a bound, because the law is not known more exactly."""
     return "<0.001" if probability < 0.001 else ">0.999" if probability > 0.999 else f"{probability:.3f}"

@@ -1,4 +1,4 @@
-"""Prepare data, and look at them: counts, bytes per token, and windows as the model meets them."""
+"""Prepare data, and show them: counts, bytes per token, and windows as the model reads them."""
 
 import re
 import shlex
@@ -53,7 +53,7 @@ def data_list(*overrides: str, **settings: Any) -> Result:
 
 
 def _override(key: str, value: Any) -> str:
-    """The override that sets a key: as a person writes it, where that is read as the same value."""
+    """The override that sets a key, in short form if this form has the same value."""
     with suppress(ScalingError):
         if override(f"{key}={value}") == (key, value):
             return f"{key}={value}"
@@ -64,17 +64,17 @@ def _override(key: str, value: Any) -> str:
 def data_prepare(
     name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
-    model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
+    model: Annotated[str | None, "the config; its data are used if NAME is left out"] = None,
     workers: Annotated[PositiveInt | None, "jobs at a time (on this machine one for each core)"] = None,
     executor: Executor = "local",
     set: Mapping[str, Any] = {},
     **settings: Any,
 ) -> Result:
-    """Read a corpus, tokenize and pack it, each part by a job.
+    """Read, tokenize and pack a corpus; each part is a job.
 
         scaling data prepare python
         scaling data prepare reviews.csv data.corpus.text={review}
-        scaling data prepare --model my_config.yaml     the data that a config names
+        scaling data prepare --model my_config.yaml     the data of a config
         scaling data prepare c4 --executor slurm --workers 32 --set timeout_min=60
 
     A part that is done is not read again.
@@ -119,9 +119,9 @@ def data_prepare(
 def data_show(
     name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
-    model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
-    windows: Annotated[NonNegativeInt, "how many windows to show"] = 3,
-    verify: Annotated[bool, "take every file's hash again, touched or not"] = False,
+    model: Annotated[str | None, "the config; its data are used if NAME is left out"] = None,
+    windows: Annotated[NonNegativeInt, "number of windows to show"] = 3,
+    verify: Annotated[bool, "hash every file again, also unchanged files"] = False,
     **settings: Any,
 ) -> Result:
     """Show counts of prepared data, and some windows.
@@ -129,7 +129,7 @@ def data_show(
         scaling data show python
         scaling data show python objective=Masked --windows 2
 
-    Colours show what the objective makes of the windows.
+    Colours show the effect of the objective on the windows.
     """
     from scaling.data.batches import describe_row, training
     from scaling.data.plan import BatchSize
@@ -172,7 +172,7 @@ def _config(name: str | None, overrides: Sequence[str], model: str | None) -> Co
 
 
 def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Any]:
-    """The size of each split, as far as such data state it, and the source of the training split."""
+    """The size of each split, if the data state it, and the source of the training split."""
     from scaling.data.source import SPLITS
     from scaling.data.store import PackedSource, PairedSource, root
 
@@ -194,7 +194,7 @@ def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _result(document: dict[str, Any]) -> Result:
-    """The counts of the splits, and the `windows` of the first batch where the document has some."""
+    """The counts of the splits, and the `windows` of the first batch if the document has some."""
     from rich.console import Console
     from rich.text import Text
 

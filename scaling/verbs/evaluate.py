@@ -32,7 +32,7 @@ class Evaluation(Result):
     scored: Sequence[Mapping[str, Any]] = ()
 
     def save(self, path: str | Path | None) -> Self:
-        """Write a line for each example: JSON, or CSV where the name ends in .csv. The file is whole or not there."""
+        """Write a line for each example: JSON, or CSV if the name ends in .csv. The file is whole or absent."""
         if path is not None:
             cells = ({key: json.dumps(c) for key, c in row.items() if type(c) not in PLAIN} for row in self.scored)
             rows = [{**row, **texts} for row, texts in zip(self.scored, cells)]
@@ -51,7 +51,7 @@ def check_file(to: str | Path | None, endings: Sequence[str] = ()) -> None:
 @verb
 def evaluate(
     run: RunName,
-    task: Annotated[str | None, "a task with the labels of the run's own"] = None,
+    task: Annotated[str | None, "a task with the same labels as the run's task"] = None,
     *overrides: str,
     split: Split = "validation",
     average: Annotated[PositiveInt | None, "score the mean weights of the last N checkpoints"] = None,
@@ -62,7 +62,7 @@ def evaluate(
 ) -> Evaluation:
     """Score a finetuned run on a split of its task, with 95% intervals over the examples.
 
-        scaling evaluate 8c21                            the validation split of the run's own task
+        scaling evaluate 8c21                            the validation split of the run's task
         scaling evaluate 8c21 mnli_mismatched            another task with the same labels
         scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
 
@@ -112,8 +112,8 @@ def evaluate_options(
     split: Split = "validation",
     shots: Annotated[Shots, "training examples before each question"] = 5,
     formulation: Annotated[Literal["cloze", "letters"], "score the options' texts, or A, B, …"] = "cloze",
-    frame: Annotated[Literal["question", "none"], "question writes Question: … Answer:"] = "question",
-    seed: Annotated[Seed, "draws the shots"] = 0,
+    frame: Annotated[Literal["question", "none"], "question frames the text by Question: and Answer:"] = "question",
+    seed: Annotated[Seed, "the seed of the shots"] = 0,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -125,8 +125,8 @@ def evaluate_options(
         scaling evaluate-options 3f2a copa --shots 0
         scaling evaluate-options 3f2a arc.yaml --formulation letters --to each.jsonl
 
-    A decoder or an encoder-decoder answers with the likeliest option. (Gu et al. 2024, OLMES) An encoder does where
-    the options fill a gap, `[MASK]` in the text, under --frame none.
+    A decoder or an encoder-decoder answers with the most likely option. (Gu et al. 2024, OLMES) An encoder can if the
+    options fill a gap, `[MASK]` in the text, with --frame none.
     """
     check_file(to)
     from scaling.data.store import root
@@ -153,23 +153,23 @@ def evaluate_options(
 @verb
 def evaluate_corpus(
     run: RunName,
-    corpus: Annotated[str | None, "the name of prepared data (the run's own)"] = None,
+    corpus: Annotated[str | None, "the name of prepared data (default: the run's data)"] = None,
     *overrides: str,
     split: Literal["validation", "train"] = "validation",
-    stride: Annotated[PositiveInt | None, "tokens between the windows of a long document (half a window)"] = None,
-    masking: Annotated[Literal["token", "word"] | None, "of an encoder: word masks whole words"] = None,
+    stride: Annotated[PositiveInt | None, "tokens between windows of a long document (default: half a window)"] = None,
+    masking: Annotated[Literal["token", "word"] | None, "the unit that an encoder masks"] = None,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Measure bits per byte and perplexity of a corpus, as a whole and by document.
+    """Measure bits per byte and perplexity of a corpus and of its documents.
 
         scaling evaluate-corpus 3f2a wikitext103
         scaling evaluate-corpus 3f2a --to each.csv      the corpus that the run was trained on
 
-    The corpus was prepared with the run's tokenizer. Every token of a document is scored once, its `eos` too.
+    The corpus must be prepared with the run's tokenizer. Every token of a document is scored once, also its `eos`.
     An encoder masks each token in turn: the nats are a pseudo-likelihood, so it has no bits per byte.
     """
     check_file(to)
@@ -212,8 +212,8 @@ def evaluate_corpus(
 @verb
 def evaluate_harness(
     run: RunName,
-    *words: Annotated[str, "tasks (names, YAML files), and key=value in place of their generation_kwargs"],
-    shots: Annotated[Shots | None, "examples before each question (what the task states)"] = None,
+    *words: Annotated[str, "tasks (names, YAML files); key=value replaces keys of generation_kwargs"],
+    shots: Annotated[Shots | None, "examples before each question (default: the task's number)"] = None,
     limit: Annotated[PositiveInt | None, "score the first N examples of each task only"] = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -225,7 +225,7 @@ def evaluate_harness(
         scaling evaluate-harness 3f2a arc_easy own.yaml
         scaling evaluate-harness 3f2a gsm8k max_gen_toks=64 --limit 100
 
-    It takes a decoder or an encoder-decoder, and the package: `pip install 'scaling[harness]'`.
+    The run is a decoder or an encoder-decoder. The package is needed: `pip install 'scaling[harness]'`.
     """
     check_file(to)
     from importlib.metadata import version
@@ -268,8 +268,8 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 class Predictions(Evaluation):
-    """The predictions of a run. `scored` has a row for each example: `index`, `prediction` (a class, several, a number,
-    an option's number, a tag a word, a text, or None of an invalid output), and `probabilities` of classes by a head.
+    """The predictions of a run. `scored` has a row for each example: `index`, `prediction` (one class or several, a
+    number, an option's number, tags, a text, or None for an invalid output), and a head's `probabilities` of classes.
     """
 
     @property
@@ -290,10 +290,10 @@ class Predictions(Evaluation):
 @verb
 def predict(
     run: RunName,
-    file: Annotated[str | Path, "the examples"],
-    task: Annotated[str | None, "a task with the labels of the run's own"] = None,
+    file: Annotated[str | Path, "the file of the examples"],
+    task: Annotated[str | None, "a task with the same labels as the run's task"] = None,
     *overrides: str,
-    to: Annotated[str | Path | None, "write the predictions to this file: .jsonl, or .csv"] = None,
+    to: Annotated[str | Path | None, "write the predictions to this file: .jsonl or .csv"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -302,7 +302,7 @@ def predict(
 
         scaling predict 8c21 new.jsonl                  prints JSON lines of index, prediction and probabilities
         scaling predict 8c21 new.csv --to answers.csv   writes CSV
-        scaling predict 8c21 sentences.de               of a translator: the source alone, a line each
+        scaling predict 8c21 sentences.de               for a translator: one source sentence in each line
 
     The file has the task's columns; labels are not needed.
     """

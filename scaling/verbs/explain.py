@@ -1,4 +1,4 @@
-"""Look a config up: what its names mean, and what its models cost, counted without allocating any."""
+"""Explain the names of a config, and count the costs of its models without allocating any."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def explain(name: Annotated[str | None, "a slot, kind, section, key, law, file o
 
         scaling explain                      every slot with its kinds
         scaling explain block.channel        the kinds of one slot
-        scaling explain Rotary               one kind; also one of yours, with --extend my.py
-        scaling explain train                the keys of a section that holds no pieces; also size
-        scaling explain law                  every scaling law; also one by its name, as chinchilla
-        scaling explain study                the keys of a study's file; also sweep, table, and one key, as held_out
+        scaling explain Rotary               one kind; also your own, with --extend my.py
+        scaling explain train                the keys of a section without pieces; also size
+        scaling explain law                  every scaling law; also one name, such as chinchilla
+        scaling explain study                the keys of a study's file; also sweep, table, or one key, such as held_out
         scaling explain quickstart           a shipped study, table, model, size or data set, or a command
 
     Kinds and laws have their formulas, keys and citations.
@@ -100,7 +100,7 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _files() -> dict[str, dict[str, Any]]:
-    """The keys of a size, and of a study's, a sweep's and a table's file."""
+    """The keys of a size, and of the files of a study, a sweep and a table."""
     from scaling.studies import question
     from scaling.sweeps import file
     from scaling.tables import table
@@ -112,12 +112,12 @@ def _files() -> dict[str, dict[str, Any]]:
         key: {"type": schema.describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
         for key, kind in sorted(file.KEYS.items())
     }
-    base = "a model, or a table whose rows of the same names these are laid over"
-    rows = "what each row changes, by its name: {GeLU: {…}, base: {}}"
+    base = "a model, or a table; each row is merged over its row of the same name"
+    rows = "the changes of each row, by its name: {GeLU: {…}, base: {}}"
     columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
     for key, kind in table.KEYS.items():
         columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": table.MEANINGS[key]}
-    meaning = "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough"
+    meaning = "a size is named FAMILY/SIZE; a size of the ladder needs only its name"
     return {
         "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
         "study": {"file": "study", "keys": study},
@@ -156,7 +156,7 @@ def comment(path: Path) -> str:
 
 
 def _lines(about: Mapping[str, Any]) -> Iterator[str]:
-    """A document for people: texts under their names, rows of keys as tables, kinds one after another."""
+    """A document as text: texts under their names, keys as tables, kinds one after another."""
     width = max(map(len, about)) + 2
     for name, value in about.items():
         if name == "laws":
@@ -192,17 +192,17 @@ class Costs(Result):
 
 @verb
 def inspect(
-    *words: Annotated[str, "models, tables' rows or files, and key=value, which hold for all of them"],
-    lengths: Annotated[tuple[int, ...], "windows of these lengths, and what attention costs in each"] = (),
+    *words: Annotated[str, "models, rows of tables or files; key=value holds for all of them"],
+    lengths: Annotated[tuple[int, ...], "lengths of windows, for the fraction of the FLOPs of attention in each"] = (),
     overlays: Overlays = (),
     **settings: Any,
 ) -> Costs:
-    """Count parameters, FLOPs and memory of one or more models, side by side, without training or allocating any.
+    """Count parameters, FLOPs and memory of one or more models, without training or allocating any.
 
-        scaling inspect gpt2                       the shipped model at its own size
-        scaling inspect gpt2 size=gpt2/xl          another size of it
+        scaling inspect gpt2                       the shipped model at its size
+        scaling inspect gpt2 size=gpt2/xl          another size of this model
         scaling inspect gpt2 llama size=ladder/1M  two models at one size
-        scaling inspect gpt2 --lengths 512 8192    how much of the FLOPs is between tokens, at each length
+        scaling inspect gpt2 --lengths 512 8192    the fraction of the FLOPs between tokens, at each length
 
     `scaling table TABLE --counts` counts every row of a table.
     """

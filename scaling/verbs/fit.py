@@ -42,58 +42,58 @@ def fit(
     *,
     law: Annotated[
         str,
-        "a name, two for two steps (docs/laws.md), a formula, a YAML file, or auto (what predicts the largest best)",
+        "a name, two for two steps (docs/laws.md), a formula, a YAML file, or auto (the best for the largest runs)",
     ] = "chinchilla",
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
-    where: Annotated[tuple[str, ...], "fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4"] = (),
+    where: Annotated[tuple[str, ...], "fit only these rows: 'C<1e21' 'N>=1e8' corpus=c4"] = (),
     define: Annotated[
-        Mapping[str, str], "state what a column counts, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)"
+        Mapping[str, str], "the definition of a column, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)"
     ] = {},
-    fix: Annotated[Mapping[str, float], "hold parameters of the law at these values"] = {},
+    fix: Annotated[Mapping[str, float], "fix parameters of the law at these values"] = {},
     tie: Annotated[Mapping[str, str], "make parameters of the law equal: alpha=beta"] = {},
     bounds: Annotated[
-        Mapping[str, tuple[float, float]], "hold parameters of the law between these values: alpha=0:2"
+        Mapping[str, tuple[float, float]], "keep parameters of the law between these values: alpha=0:2"
     ] = {},
-    weight: Annotated[str | None, "the column that states how much each run counts"] = None,
+    weight: Annotated[str | None, "the column with the weight of each run"] = None,
     hold_out: Annotated[
-        str | None, "test on these runs: 'N>=1e9', N (the largest), none; largest predicts the largest from the smaller"
+        str | None, "test on these runs: 'N>=1e9', N (the largest N), largest (by each size), or none"
     ] = None,
     targets: Annotated[
         Sequence[Mapping[str, float]],
         Flag("target"),
-        "predict here, or with C find the best N and D (C=1e21 served=1e12 pays for these tokens too); repeats",
+        "predict here, or find the best N and D for C (C=1e21 served=1e12 includes these tokens); repeats",
     ] = (),
     objective: Annotated[
-        Objective | None, "what is minimised (default log_huber of a loss, squared of a score)"
+        Objective | None, "the objective that is minimised (default: log_huber for a loss, squared for a score)"
     ] = None,
-    delta: Annotated[PositiveFloat | None, "where Huber's penalty turns linear (default 0.001)"] = None,
-    intervals: Annotated[Method, "how intervals are made"] = "profile",
+    delta: Annotated[PositiveFloat | None, "the error from which Huber's penalty is linear (default 0.001)"] = None,
+    intervals: Annotated[Method, "the method of the intervals"] = "profile",
     level: OpenFraction = 0.95,
     group: Annotated[
-        str | None, "the column of runs that share an error (a trunk, a seed), or none (default: trunk, or run)"
+        str | None, "the column whose equal values share an error (a trunk, a seed), or none (default: trunk, or run)"
     ] = None,
     noise: Annotated[PositiveFloat | None, "standard deviation of the loss between seeds, for IsoFLOP minima"] = None,
-    starts: Annotated[int, Range(least=1, most=100_000), "random starts that are screened"] = 1024,
-    seed: Annotated[Seed, "of everything random"] = 0,
-    figures: Annotated[str | Path | None, "draw all pictures into this folder, as PDF, SVG and PNG"] = None,
+    starts: Annotated[int, Range(least=1, most=100_000), "number of random starts"] = 1024,
+    seed: Annotated[Seed, "the seed of all random numbers"] = 0,
+    figures: Annotated[str | Path | None, "write all figures to this folder, as PDF, SVG and PNG"] = None,
 ) -> Fit:
     """Fit a scaling law to a table of runs and test the fit.
 
         scaling fit points.csv --law chinchilla                             a table with columns N, D and loss
-        scaling fit points.csv --map loss=final_loss N=params-embedding     under other names, or by formula
+        scaling fit points.csv --map loss=final_loss N=params-embedding     other names of columns, or formulas
         scaling fit points.csv --where 'C<1e21' 'N>=100M' corpus=c4         some of its rows
         scaling fit points.csv --hold-out 'N>=1e9' --target N=7e9 D=1.4e11   test it, then predict with it
-        scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   a law of your own, also in a YAML file
+        scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   your own law, also in a YAML file
         scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
         scaling fit points.csv --law auto                                   the law that predicts the largest runs best
         scaling fit points.csv --law chinchilla,task_sigmoid                a task's score from N and D, by the loss
-        scaling fit wandb:me/scaling                                        the runs of a project of W&B
+        scaling fit wandb:me/scaling                                        the runs of a W&B project
 
         fit = scaling.fit(df, law="chinchilla", hold_out="N>=1e9", targets=[{"N": 7e9, "D": 1.4e11}])
 
     POINTS is CSV, TSV, JSON lines, parquet, or the folder of a study, a sweep or a ledger; in Python also a DataFrame,
-    records, or columns. A column `status` or W&B's `State` (finished, diverged, crashed, …) counts the runs that have
-    no loss; the runs of a column `held_out` test the fit; `N_definition`, `tokenizer` and the like state definitions.
+    records, or columns. A column `status` or W&B's `State` (finished, diverged, crashed, …) counts runs without
+    a loss. Runs with a true `held_out` test the fit. `N_definition`, `tokenizer` and similar columns are definitions.
     `scaling explain law` lists the laws. `scaling fit-curves` fits whole training curves.
     """
     options = locals()
@@ -122,7 +122,7 @@ def fit(
 
 
 def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
-    """Refuse what the kind of law or another option leaves without an effect, before the table is read."""
+    """Refuse options that have no effect with this law or with another option, before the table is read."""
     reasons = {name: f"{options['law']} cannot use it" for name, kinds in _USERS.items() if kind not in kinds}
     if options["intervals"] == "none":
         reasons.setdefault("level", "no intervals are asked for")
@@ -161,7 +161,7 @@ def _law(
         objective = named_objective(objective or forms[0].objective, options["delta"])
 
     def choose_again(mask: Any) -> Any:
-        """Choose without the runs of a mask and fit to the others, so that a test on them has not been seen."""
+        """Choose and fit without the runs of a mask, so that they can test the fit."""
         rest = train.hold_out(mask)[0]
         return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
 
@@ -190,10 +190,10 @@ def fit_curves(
     curves: Annotated[Any, "the folder of a study, or a table of curves"],
     *,
     law: Annotated[Literal["multi_power", "annealed_curve"], "the law of whole curves"] = "multi_power",
-    after: Annotated[NonNegativeFloat | None, "leave out the losses before these tokens"] = None,
-    where: Annotated[tuple[str, ...], "fit these rows of a table only: 'N>=1e6' kind=evaluate"] = (),
+    after: Annotated[NonNegativeFloat | None, "leave out the losses before this number of tokens"] = None,
+    where: Annotated[tuple[str, ...], "fit only these rows of a table: 'N>=1e6' kind=evaluate"] = (),
     level: OpenFraction = 0.95,
-    seed: Annotated[Seed, "of the random starts"] = 0,
+    seed: Annotated[Seed, "the seed of the random starts"] = 0,
 ) -> CurveFit:
     """Fit a law to every logged loss of many runs, and predict held-out runs and the ends of unfinished ones.
 
@@ -204,8 +204,8 @@ def fit_curves(
         curves.estimates["E"], curves.intervals()["E"]
 
     CURVES is the folder of a study, or a table with a row for each logged loss (columns run, N, step, tokens, lr and
-    loss; docs/laws.md); in Python also a list of `Curve` objects. The fit predicts the runs of a column `held_out` and
-    the end of each run that is unfinished.
+    loss; docs/laws.md); in Python also a list of `Curve` objects. The fit predicts the runs with a true `held_out`
+    and the end of each unfinished run.
     """
     from scaling.laws import curves as curve_fits
 

@@ -1,4 +1,4 @@
-"""Look inside a trained model: attention maps, linear probes, the loss around the weights."""
+"""Look inside a trained model: attention maps, linear probes, the loss near the weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEASURES = ("accuracy", "control", "selectivity")
 @dataclass(frozen=True, repr=False)
 class Attention(Result):
     """The weights of the heads of a run over one text. `maps` has a map for each mixer with a softmax: its `weights`
-    [heads, queries, keys], `layer`, `slot` (mixer or cross) and `tower`. `tokens` are those that each tower read.
+    [heads, queries, keys], `layer`, `slot` (mixer or cross) and `tower`. `tokens` are the tokens that each tower read.
     """
 
     seen: Look = field(kw_only=True)
@@ -41,8 +41,8 @@ class Attention(Result):
 
     @property
     def heads(self) -> pandas.DataFrame:
-        """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
-        weight and that weight, and induction (`scaling.inside.look.scores`).
+        """One row for each head: entropy in nats, mean distance, the weight of the previous token, the distance with
+        the highest weight and that weight, and induction (`scaling.inside.look.scores`).
         """
         return frame(self.document["heads"])
 
@@ -57,20 +57,20 @@ class Attention(Result):
 @verb
 def look(
     run: RunName,
-    text: Annotated[str, "what the model reads, in quotes"],
+    text: Annotated[str, "the text that the model reads, in quotes"],
     *,
-    target: Annotated[str | None, "what an encoder-decoder writes (what it would write)"] = None,
+    target: Annotated[str | None, "the output of an encoder-decoder (default: its own output)"] = None,
     to: Annotated[str | Path | None, "write a page (.html) to this file"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
 ) -> Attention:
-    """Show the attention map of each head of a run over one text.
+    """Show the attention map of each head of a run for one text.
 
         scaling look 3f2a "the law of the land" --to look.html    the scores of each head, and a page with its maps
-        scaling look marian "the law" --target "das Gesetz"       an encoder-decoder, with what it is to write
+        scaling look marian "the law" --target "das Gesetz"       an encoder-decoder, with a given output
 
     An encoder reads `[MASK]` in the text as its mask. An encoder-decoder reads the text and writes `--target`. A model
-    without a tokenizer reads token ids. The maps are made by a second path, which does not slow down training.
+    without a tokenizer reads token ids. A separate code path computes the maps, so training is not slower.
     """
     from scaling.inside.look import look
 
@@ -92,14 +92,14 @@ def look(
 
 @dataclass(frozen=True, repr=False)
 class Probe(Result):
-    """How well a linear classifier predicts a task from the stream of each layer of a run, on held-out texts. Layer 0
-    is the input of the first block; `majority` and `type` are the accuracy of the commonest class, and of each word's.
+    """The accuracy of a linear classifier that reads the stream of each layer of a run, on held-out texts. Layer 0 is
+    the input of the first block; `majority` and `type` are the accuracy of the most common class, of all or of a word.
     """
 
     @property
     def layers(self) -> pandas.DataFrame:
-        """A row a layer: `accuracy`, `control` (the accuracy of the control task) and `selectivity`, their difference,
-        each with the bounds `_low` and `_high` of its 95% interval over the texts.
+        """One row for each layer: `accuracy`, `control` (the accuracy of the control task) and `selectivity` (their
+        difference), each with the bounds `_low` and `_high` of its 95% interval over the texts.
         """
         rows = (flat(row) for row in self.document["layers"])
         return frame([{key.removesuffix(".value").replace(".", "_"): row[key] for key in row} for row in rows])
@@ -108,23 +108,23 @@ class Probe(Result):
 @verb
 def probe(
     run: RunName,
-    task: Annotated[str, "ranks, successor, or a task whose answer is tags"],
+    task: Annotated[str, "ranks, successor, or a task of tags"],
     *overrides: str,
-    step: Annotated[int | None, "take the weights of a checkpoint (those of the result)"] = None,
+    step: Annotated[int | None, "use the weights of this checkpoint (default: the result's weights)"] = None,
     tokens: Annotated[PositiveInt, "labelled tokens of each split"] = 20_000,
-    penalty: Annotated[NonNegativeFloat, "of the classifier's squared weights"] = 1e-3,
-    seed: Annotated[Seed, "draws the control task"] = 0,
+    penalty: Annotated[NonNegativeFloat, "the penalty of the classifier's squared weights"] = 1e-3,
+    seed: Annotated[Seed, "the seed of the control task"] = 0,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
 ) -> Probe:
-    """Train a linear classifier on each layer of a run, and one on a control task that only memory solves.
+    """Train a linear classifier on each layer of a run, and one on a control task that can only be memorised.
 
-        scaling probe 3f2a ranks         of a run on a synthetic language: the hidden rank of each symbol
-        scaling probe 3f2a successor     of the same: the likeliest next symbol
+        scaling probe 3f2a ranks         for a synthetic language: the hidden rank of each symbol
+        scaling probe 3f2a successor     for a synthetic language: the most likely next symbol
         scaling probe 3f2a conll2003 data.files.train=eng.train data.files.validation=eng.testa --step 2000
 
-    In the control task each word has a class drawn at random. (Hewitt and Liang 2019)
+    In the control task each word has a random class. (Hewitt and Liang 2019)
     """
     from scaling.inside import probe as probing
     from scaling.training.finetune import pretrained
@@ -161,8 +161,8 @@ def probe(
 @dataclass(frozen=True, repr=False)
 class Landscape(Result):
     """The held-out loss of runs on a plane around their weights. `losses` has an array [side, side] for each run, in
-    nats per target. Each of `runs` has the `loss` in the middle, its mean rise on the `border`, and `roughness`: the
-    root mean square of the second differences, over the range.
+    nats per target. Each of `runs` has the `loss` in the middle, its mean increase on the `border`, and `roughness`:
+    the root mean square of the second differences, divided by the range.
     """
 
     losses: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -178,22 +178,22 @@ class Landscape(Result):
 @verb
 def landscape(
     run: RunName,
-    *others: Annotated[RunName, "runs to draw beside it"],
-    side: Annotated[int, Range(least=3, most=999), "points to a side, an odd number"] = 21,
-    reach: Annotated[PositiveFloat, "how far the plane goes: 1 is as large as the weights"] = 1.0,
-    seed: Annotated[Seed, "draws the directions"] = 0,
-    windows: Annotated[SmallInt, "held-out windows"] = 64,
-    to: Annotated[str | Path | None, "draw the contours to this file: .png, .pdf or .svg"] = None,
+    *others: Annotated[RunName, "further runs for the same figure"],
+    side: Annotated[int, Range(least=3, most=999), "number of points on each side, an odd number"] = 21,
+    reach: Annotated[PositiveFloat, "the extent of the plane: 1 is as large as the weights"] = 1.0,
+    seed: Annotated[Seed, "the seed of the directions"] = 0,
+    windows: Annotated[SmallInt, "number of held-out windows"] = 64,
+    to: Annotated[str | Path | None, "write the contours to this file: .png, .pdf or .svg"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
 ) -> Landscape:
     """Measure the held-out loss around the weights of runs, on a plane of two random directions.
 
-        scaling landscape 3f2a --to landscape.png          how much the loss rises, and a figure
-        scaling landscape 3f2a 71c0 --to both.pdf          two runs on one scale of colours
+        scaling landscape 3f2a --to landscape.png          the increase of the loss, and a figure
+        scaling landscape 3f2a 71c0 --to both.pdf          two runs with one colour scale
 
-    The filters of the directions are as large as the weights'. (Li et al. 2018) The loss is of held-out windows of the
-    data that each run was trained on.
+    The filters of the directions are as large as those of the weights. (Li et al. 2018) The loss is the mean over
+    held-out windows of the data that each run was trained on.
     """
     from scaling.training.finetune import pretrained
 

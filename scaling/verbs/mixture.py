@@ -1,4 +1,4 @@
-"""Mixture: which proportions of the domains of data leave the lowest loss."""
+"""Find the proportions of domains of data with the lowest loss."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 @verb
 def mixture(
-    points: Annotated[Any, "a study, a folder or a table of points, as of `scaling fit`"],
+    points: Annotated[Any, "a study, a folder or a table of points, as for `scaling fit`"],
     *,
     law: Annotated[
-        Literal["exponential", "joint"], "mixture_exponential_m, or mixture_joint_m, which knows the size of a model"
+        Literal["exponential", "joint"], "mixture_exponential_m, or mixture_joint_m (with the size of the model)"
     ] = "exponential",
     weights: Annotated[
-        Mapping[str, float], "of losses in the mean that is minimised, 1 each unless given: loss_domain_1=3"
+        Mapping[str, float], "weights of the losses in the mean that is minimised (default 1): loss_domain_1=3"
     ] = {},
-    at: Annotated[Mapping[str, float], "the size of the model, where the law is joint: N=1e9"] = {},
+    at: Annotated[Mapping[str, float], "the size of the model, with the law joint: N=1e9"] = {},
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
     runs: str | Path = RUNS,
 ) -> Result:
-    """Find the best mixture of data: the proportions of the lowest mean loss, with intervals.
+    """Find the best mixture of data: the proportions with the lowest mean loss, with intervals.
 
         scaling mixture swarm                               a study of the ledger
         scaling mixture points.csv --weights loss_domain_1=3
-        scaling mixture points.csv --law joint --at N=1e9   the best mixture of a larger model
+        scaling mixture points.csv --law joint --at N=1e9   the best mixture for a larger model
 
-    A law of the loss on each domain is fitted to the proportions `p_1`, `p_2`, … of the runs. Without losses of domains
-    the law is one of `loss`.
+    For each domain, a law of its loss is fitted to the proportions `p_1`, `p_2`, … of the runs. Without losses of
+    domains the law predicts `loss`.
     """
     from scaling.laws.fit import fit
     from scaling.laws.optimum import best_mixture

@@ -1,4 +1,4 @@
-"""Load a trained model, let it write or fill gaps, ask it about activations, and exchange weights with transformers."""
+"""Load a trained model, generate text or fill gaps, read its activations, and exchange weights with transformers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Model:
 
     @cached_property
     def tokenizer(self) -> Codec | None:
-        """None where the model was trained on token ids without text."""
+        """None if the model was trained on token ids without text."""
         from scaling.data.codec import Codec
 
         return Codec.load(self.saved.tokenizer) if self.saved.tokenizer else None
@@ -71,7 +71,7 @@ class Model:
 
     @property
     def ids(self) -> Mapping[str, int]:
-        """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
+        """The special tokens by name: those of the run, or else of its tokenizer."""
         return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.ids}
 
     @cached_property
@@ -85,8 +85,8 @@ class Model:
         return likelihood.Scorer(self.module, self.saved.ids, length)
 
     def generate(self, prompt: str | Sequence[str], *, steps: int = 64, **strategy: Any) -> Any:
-        """The best continuation of a prompt, or of each of several, of at most `steps` tokens. A strategy is its `kind`
-        with its keys: `scaling.explain("decode")` prints them. A model without a tokenizer reads and writes token ids.
+        """The best continuation of a prompt, or of each of several prompts, with at most `steps` tokens. A strategy has
+        a `kind` with keys (`scaling.explain("decode")`). A model without a tokenizer reads and writes token ids.
 
             model.generate("def main(", kind="Sample", temperature=0.8, seed=1)
         """
@@ -110,7 +110,7 @@ class Model:
         return [[Continuation(text(one.tokens), **vars(one)) for one in row] for row in written]
 
     def fill(self, text: str, *, best: int = 5) -> list[list[Filling]]:
-        """The likeliest tokens of an encoder at each `[MASK]` of a text, the best first."""
+        """The most likely tokens of an encoder at each `[MASK]` of a text, the best first."""
         from scaling.evaluation.likelihood import MASK, filled
 
         if self.family != "encoder":
@@ -123,20 +123,20 @@ class Model:
         return filled(scorer, self.tokenizer, self.encoded(text), best)
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
-        """`name`, `head`, `loss` (nats per target) and `effect` (the rise) without each block, then each head."""
+        """`name`, `head`, `loss` (nats per target) and `effect` (its increase) without each block, then each head."""
         from scaling.inside.effects import ablate
 
         return frame(ablate(self.module, batches))
 
     def lens(self, text: str, *, target: str | None = None) -> list[Tensor]:
-        """The logit lens: logits [tokens, vocabulary] of the stream after each block, by the last norm and the head."""
+        """The logit lens: the last norm and the head on each block's output give logits [tokens, vocabulary]."""
         from scaling.inside.effects import lens
 
         return [logits[0] for logits in lens(self.module, self._read(text, target))]
 
     def patch(self, text: str, other: str, *patterns: str, target: str | None = None, tokens=slice(None)) -> Tensor:
-        """The logits [tokens, vocabulary] over a text when the activations of these names are those over another text,
-        at all tokens or at some. Both have the same number of tokens.
+        """The logits [tokens, vocabulary] for a text when the named activations, at all tokens or at some, come from
+        another text with the same number of tokens.
         """
         from scaling.inside.effects import patch
 
@@ -163,7 +163,7 @@ class Model:
         return tokens
 
     def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
-        """The tokens that each tower reads of a text, framed as in training; `target` is what it would write."""
+        """The tokens that each tower reads for a text, framed as in training. `target`: the output (None: its own)."""
         from scaling.evaluation.generate import framing, start
 
         if target is not None and self.family != "encoder_decoder":
@@ -188,14 +188,14 @@ class Model:
 
 
 def load(source: RunName, *, runs: str | Path = RUNS, device: str | None = None, step: int | None = None) -> Model:
-    """The model of a run of the ledger at `runs`, or of a folder. `step` takes the weights of a checkpoint."""
+    """The model of a run of the ledger `runs`, or of a folder. `step` selects the weights of a checkpoint."""
     from scaling.interop.run import read
 
     return Model(read(source, runs, step), device)
 
 
 def torch_device(name: str | None) -> device:
-    """The device of a name; without one CUDA where there is one."""
+    """The device with this name; without a name CUDA if the machine has it."""
     import torch
 
     try:
@@ -207,7 +207,7 @@ def torch_device(name: str | None) -> device:
 
 
 def _lines() -> list[str]:
-    """The lines of standard input, where a person does not type it."""
+    """The lines of standard input, if it is not a terminal."""
     try:
         return [] if sys.stdin is None or sys.stdin.isatty() else [line.rstrip("\r\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
@@ -231,8 +231,9 @@ def generate(
         scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
         scaling generate bert --prompt "the [MASK] of the law"
 
-    An encoder fills each `[MASK]`, a decoder continues the prompt, an encoder-decoder answers it. key=value sets how:
-    see `scaling explain decode`. Without a prompt, every line of standard input is one; without a tokenizer, token ids.
+    An encoder fills each `[MASK]`, a decoder continues the prompt, an encoder-decoder answers it. key=value sets the
+    strategy: see `scaling explain decode`. Without --prompt, each line of standard input is a prompt (text or token
+    ids).
     """
     keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
@@ -261,18 +262,18 @@ def generate(
 def export(
     run: RunName,
     *,
-    form: Annotated[str, Flag("format"), "hf (the first that fits), or one of `scaling explain format`"] = "hf",
-    adapter: Annotated[bool, "only the LoRA updates of a tuned run; without it they are merged"] = False,
-    to: Annotated[str | Path | None, "where to (RUN-hf; RUN-adapter)"] = None,
+    form: Annotated[str, Flag("format"), "hf (the first that fits), or a name of `scaling explain format`"] = "hf",
+    adapter: Annotated[bool, "write only the LoRA updates of a tuned run (default: they are merged)"] = False,
+    to: Annotated[str | Path | None, "the folder to write (default: RUN-hf or RUN-adapter)"] = None,
     runs: str | Path = RUNS,
 ) -> Result:
     """Write a trained model as a folder that transformers loads.
 
         scaling export 3f2a                        a run of the ledger, by the beginning of its id
         scaling export my_model --to my_model_hf   a folder of config.yaml and model.safetensors
-        scaling export 3f2a --adapter              of a run tuned by LoRA the updates alone, as peft loads them
+        scaling export 3f2a --adapter              only the updates of a run tuned by LoRA, for peft
 
-    The LoRA updates of a tuned run are merged, unless they are all that is written.
+    The LoRA updates of a tuned run are merged, except with --adapter.
     """
     from scaling.interop import huggingface, peft
     from scaling.interop.run import read
@@ -290,18 +291,18 @@ def export(
 
 @verb
 def import_(
-    folder: Annotated[str | Path, "config.json and safetensors, as transformers saves them"],
+    folder: Annotated[str | Path, "a folder with config.json and safetensors that transformers saved"],
     *,
-    adapter: Annotated[str | Path | None, "a folder of LoRA that peft saved for this model"] = None,
-    to: Annotated[str | Path | None, "where to (FOLDER-imported)"] = None,
+    adapter: Annotated[str | Path | None, "a folder with a LoRA that peft saved for this model"] = None,
+    to: Annotated[str | Path | None, "the folder to write (default: FOLDER-imported)"] = None,
 ) -> Result:
-    """Read a folder that transformers saved, and write it as one of ours.
+    """Read a folder that transformers saved, and write it in our format.
 
         scaling import gpt2-folder --to gpt2
         scaling generate gpt2 --prompt "The law of"
-        scaling import gpt2-folder --adapter lora-folder   with the LoRA that peft saved for it
+        scaling import gpt2-folder --adapter lora-folder   with a LoRA that peft saved
 
-    It becomes config.yaml and model.safetensors.
+    The written folder has config.yaml and model.safetensors.
     """
     from scaling.interop import huggingface, peft
     from scaling.interop.run import write
@@ -316,7 +317,7 @@ def import_(
 
 @contextmanager
 def _new(name: str | Path) -> Iterator[Path]:
-    """A folder that is not there yet, or holds nothing: whole or not there, whatever happens while it is written."""
+    """A new or empty folder; after the context it is whole or absent, also after an error."""
     folder = Path(name).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScalingError("it is there already", file=name, fix="name another with --to")

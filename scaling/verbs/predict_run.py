@@ -1,4 +1,4 @@
-"""Predictions on record: predict a run from points before it begins, and see how such predictions held."""
+"""Predict a run from points before it begins, and score such predictions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 def predict_run(
     model: str | None = None,
     *overrides: str,
-    points: Annotated[Any, "the runs that the law is fitted to, as of `scaling fit`"] = None,
-    law: Annotated[str, "as of `scaling fit`"] = "chinchilla",
+    points: Annotated[Any, "the runs that the law is fitted to, as for `scaling fit`"] = None,
+    law: Annotated[str, "the law, as for `scaling fit`"] = "chinchilla",
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
     overlays: Overlays = (),
@@ -105,6 +105,6 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:
-    """The interval of a new run; nothing where there is none."""
+    """The interval of a new run; empty if there is none."""
     of_run = document["interval_run"]
     return "" if of_run is None else f"{100 * of_run['level']:g}% interval of a new run {interval(of_run)}"

@@ -1,4 +1,4 @@
-"""Look at the runs of a ledger, free the disk space that none needs any more, and check the machine."""
+"""Show the runs of a ledger, free disk space that no run needs, and check the machine."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ MARKS = {"good": "✓", "notice": "!", "bad": "✗"}
 
 @dataclass(frozen=True, repr=False)
 class Runs(Result):
-    """The status of each run of a ledger; of a study in the order of its plan."""
+    """The status of each run of a ledger; a study's runs are in the order of its plan."""
 
     ledger: Ledger = field(kw_only=True)
 
     @property
     def data(self) -> pandas.DataFrame:
-        """A row a run, with its status and each key of its config."""
+        """One row for each run, with its status and each key of its config."""
         specs: dict[str, Mapping[str, Any]] = {}
         for run in (row["run"] for row in self.document):
             with suppress(ScalingError):  # a damaged spec is left out
@@ -124,12 +124,12 @@ def _of_ledger(run: RunName, runs: str | Path) -> tuple[Ledger, str]:
 
 
 def _section(title: str, values: Mapping[str, Any]) -> str:
-    """Keys and values as JSON, which cannot carry what a terminal would obey."""
+    """Keys and values as JSON, so that a terminal executes no control characters."""
     return columns([title, ""], [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()])
 
 
 def _compact(value: Any) -> str:
-    """A value as JSON; of a long list its beginning and its length."""
+    """A value as JSON; a long list as its beginning and its length."""
     if isinstance(value, list) and len(value) > SOME + 1:
         return f"[{', '.join(map(_compact, value[:SOME]))}, … {len(value)} values]"
     return text(value)
@@ -138,17 +138,17 @@ def _compact(value: Any) -> str:
 @verb
 def diff(
     one: Annotated[str | Run, "a run or a config"],
-    other: Annotated[str | Run, "another"],
+    other: Annotated[str | Run, "another run or config"],
     *overrides: str,
     runs: str | Path = RUNS,
     **settings: Any,
 ) -> Result:
-    """Show what two runs or configs differ in.
+    """Show the differences of two runs or configs.
 
         scaling diff 3fa9 71c0                  two runs, by the beginnings of their ids
-        scaling diff gpt2 llama size=tiny       two configs, each with what is laid over it
+        scaling diff gpt2 llama size=tiny       two configs; overrides hold for both
 
-    Finished runs are compared in their results as well.
+    For finished runs, the results are compared too.
     """
 
     are_runs = [isinstance(each, Run) or RUN_ID.fullmatch(each) is not None for each in (one, other)]
@@ -169,7 +169,7 @@ def diff(
 
 
 def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
-    """A difference as a row; of two lists of one length, the places that differ where these are few."""
+    """A difference as a row; for two lists of equal length, only the places that differ if they are few."""
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
         if len(places) <= SOME:
@@ -180,17 +180,17 @@ def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
 @verb
 def gc(
     *,
-    free: Annotated[bool, "do it, instead of saying what would be done"] = False,
-    weights: Annotated[bool, "also the final weights of finished runs"] = False,
+    free: Annotated[bool, "delete the files"] = False,
+    weights: Annotated[bool, "include the final weights of finished runs"] = False,
     runs: str | Path = RUNS,
 ) -> Result:
     """List the files that no run needs any more; --free deletes them.
 
-        scaling gc                        what it would free
-        scaling gc --free --weights       free it, and the final weights of every finished run
+        scaling gc                        list them
+        scaling gc --free --weights       delete them, and the final weights of finished runs
 
-    Freed are checkpoints of runs that are done and of trunks whose branches are, and what killed workers left. Specs,
-    logs and results always stay, and final weights too; --weights frees those from which no other run still starts.
+    The files are checkpoints of ended runs and of trunks whose branches have ended, and incomplete files of killed
+    workers. Specs, logs and results stay. --weights adds the final weights that no other run needs.
     """
     ledger = Ledger.open(runs)
     waste, waiting = space.waste(ledger, weights)
@@ -205,7 +205,7 @@ def gc(
 
 
 def _found(topic: str, what: str, fix: str | None = None, *, bad: bool = False) -> dict[str, Any]:
-    """One line of the screen; `fix` where there is something to do."""
+    """One line of the screen; `fix` if an action is needed."""
     return {"topic": topic, "state": "bad" if bad else "notice" if fix else "good", "what": what, "fix": fix}
 
 
@@ -213,7 +213,7 @@ def _found(topic: str, what: str, fix: str | None = None, *, bad: bool = False) 
 def doctor(*, runs: str | Path = RUNS) -> Result:
     """Check this machine: devices, threads, memory, disk, the ledger's folder, versions and W&B, on one screen.
 
-    The exit code is 1 where something is found that keeps runs from working.
+    The exit code is 1 if a fault prevents runs from working.
     """
     findings = [*_machine(), *_devices(), *_folder(Path(runs)), _wandb()]
     rows = [[MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))] for row in findings]

@@ -35,16 +35,16 @@ MUCH = 0.25  # of the FLOPs of the runs, which evaluations add
 
 
 class StudyPlan(Result):
-    """The costs of a study (`total`) and the interval that it is expected to give (`outlook`); see docs/json.md."""
+    """The costs of a study (`total`) and the expected interval (`outlook`); see docs/json.md."""
 
     @property
     def runs(self) -> pandas.DataFrame:
-        """A row a run: N, D, C, seconds and bytes on this machine."""
+        """One row for each run: N, D, C, seconds and bytes on this machine."""
         return frame(self.document["runs"])
 
 
 def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The printed plan: its question, a row for each run, the total cost, and what it will identify."""
+    """The printed plan: its question, a row for each run, the total cost, and the quantities that it will identify."""
     total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
     places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
     titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
@@ -108,23 +108,23 @@ def plan(
     *overrides: str,
     at: str | None = None,
     on: Annotated[Sequence[str], "a device of configs/devices.yaml; repeats"] = (),
-    devices: Annotated[PositiveInt, "how many of them train a run"] = 1,
-    sharding: Annotated[Literal["ddp", "fsdp"], "what each of them holds"] = "ddp",
-    tensor: Annotated[PositiveInt, "how many share each matrix"] = 1,
-    utilisation: Annotated[PositiveFraction, "of the devices' peak"] = 0.4,
-    price: Annotated[NonNegativeFloat | None, "of one device for an hour"] = None,
+    devices: Annotated[PositiveInt, "number of devices that train a run"] = 1,
+    sharding: Annotated[Literal["ddp", "fsdp"], "how a model is divided among the devices"] = "ddp",
+    tensor: Annotated[PositiveInt, "number of devices that share each matrix"] = 1,
+    utilisation: Annotated[PositiveFraction, "the fraction of the devices' peak that a run reaches"] = 0.4,
+    price: Annotated[NonNegativeFloat | None, "the price of one device for an hour"] = None,
     adaptive: Annotated[str | None, "the goal of `scaling study --adaptive`"] = None,
     budget: PositiveFloat | None = None,
     **settings: Any,
 ) -> StudyPlan:
-    """Estimate what a study will cost and what it will identify: every run, time, memory, money, the interval.
+    """Estimate the cost of a study (runs, time, memory, money) and the expected interval.
 
         scaling plan quickstart
         scaling plan quickstart --adaptive 'E ± 0.02'
         scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
 
-    Overrides hold for every run. Nothing is trained; a few steps are timed. Where the data are not prepared, a
-    synthetic language takes their place.
+    Overrides hold for every run. Nothing is trained; a few steps are timed. If the data are not prepared, a
+    synthetic language replaces them.
     """
     from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
@@ -170,18 +170,18 @@ class Study(Result):
 
     @property
     def points(self) -> pandas.DataFrame:
-        """A row a planned run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        """One row for each planned run: its name, status, loss and every definition of N, D and C, as in points.csv."""
         return frame(self.findings.rows)
 
     @property
     def fit(self) -> Fit:
-        """The study's law, fitted; a `ScalingError` where its runs bear none."""
+        """The study's fitted law; a `ScalingError` if its runs do not suffice."""
         if self.findings.fit is None:
             raise ScalingError(f"there is no law: {self.findings.reason}", key="study", value=self.name)
         return self.findings.fit
 
     def report(self) -> Path:
-        """The study's page, written again from what is done by now."""
+        """The study's page, written again from the runs that are done."""
         if self.ledger is None:
             return report(str(self.page.parent)).page
         return report(self.name, runs=self.ledger.root).page
@@ -241,7 +241,7 @@ def study(
     workers: PositiveInt | None = None,
     executor: Executor = "local",
     set: Mapping[str, Any] = {},
-    tasks: Annotated[tuple[str, ...], "finetune each finished run on these too"] = (),
+    tasks: Annotated[tuple[str, ...], "also finetune each finished run on these tasks"] = (),
     adaptive: Annotated[str | None, "choose the runs one after another, until the goal is reached"] = None,
     budget: PositiveFloat | None = None,
     retry_failed: bool = False,
@@ -253,10 +253,10 @@ def study(
         scaling study quickstart                         the shipped first study, offline, in minutes on two cores
         scaling study quickstart data=python             the same on real text
         scaling study my_study.yaml --workers 8
-        scaling study quickstart --adaptive 'E ± 0.02'   chooses its runs until the interval is so narrow
+        scaling study quickstart --adaptive 'E ± 0.02'   chooses its runs until the interval is narrow enough
 
-    Overrides hold for every run. `scaling plan` estimates before what it will cost. Stopped at any time, the same
-    command goes on. An adaptive study chooses its runs one after another until its goal is reached ("E ± 0.01" or
+    Overrides hold for every run. `scaling plan` estimates the cost. After a stop, the same command continues.
+    An adaptive study chooses its runs one after another until its goal is reached ("E ± 0.01" or
     "loss at C=1e15 ± 0.5%") or its budget is spent.
     """
     from scaling.laws.next_run import parse_goal
@@ -312,7 +312,7 @@ def study(
 
 
 def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -> ScalingError:
-    """A study without a report, since too many runs are missing."""
+    """A study without a report, because too many runs are missing."""
     lines = "; ".join(line.strip() for line in missing.lines)
     return ScalingError(f"the study {name} is not done: {lines}", fix=why and f"no report: {why}", code=missing.code)
 
@@ -328,8 +328,8 @@ def report(
     """Write a study's report from its finished runs.
 
         scaling report quickstart
-        scaling report quickstart --keep docs/results    a copy to read without the ledger
-        scaling report docs/results/quickstart           fit the law of such a copy again, to the points it keeps
+        scaling report quickstart --keep docs/results    a copy that needs no ledger
+        scaling report docs/results/quickstart           fit the law again to the points of such a copy
 
     The law is fitted, the figures are drawn, and the page is written.
     """
@@ -357,7 +357,7 @@ def report(
 
 @verb
 def watch(
-    study: Annotated[str, "a study that was started"],
+    study: Annotated[str, "the name of a study that was started"],
     *,
     runs: str | Path = RUNS,
     every: Annotated[PositiveFloat, "seconds between looks"] = 5.0,
@@ -368,7 +368,7 @@ def watch(
         scaling watch quickstart
         scaling watch quickstart runs=/shared/runs --every 60
 
-    In Python it is an iterator of looks. It ends when all runs have come to their end.
+    In Python it is an iterator of looks. It ends when all runs have ended.
     """
     from scaling.studies.adaptive import decisions, is_open, live_law, losses_of
     from scaling.studies.plan import entered
@@ -400,19 +400,19 @@ def submit(
     study: StudySource,
     *overrides: str,
     at: str | None = None,
-    workers: Annotated[PositiveInt, "jobs of SLURM, among which the runs are distributed"] = 1,
+    workers: Annotated[PositiveInt, "number of SLURM jobs; the runs are divided among them"] = 1,
     set: Mapping[str, Any] = {},
-    stop: Annotated[bool, "cancel the jobs of the study in place of submitting it"] = False,
+    stop: Annotated[bool, "cancel the jobs of the study instead of submitting it"] = False,
     **settings: Any,
 ) -> Result:
     """Submit the missing runs of a study to SLURM.
 
         scaling submit my_study.yaml --workers 32 --set partition=gpu gpus_per_node=1 timeout_min=600
-        scaling watch my_study                           how far it is
-        scaling study my_study.yaml                      its law and its page, when the jobs are done
+        scaling watch my_study                           its progress
+        scaling study my_study.yaml                      its law and its page, after the jobs have ended
         scaling submit my_study.yaml --stop
 
-    The command returns without waiting for them.
+    The command does not wait for the jobs.
     """
     from scaling.executors.slurm import cancel_all
     from scaling.studies.estimate import choose_scale

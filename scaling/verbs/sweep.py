@@ -1,4 +1,4 @@
-"""W&B sweeps: check and register one, run it here, and bring runs back from W&B."""
+"""W&B sweeps: check, register or run a sweep, and fetch runs from W&B."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_RUNS = 5  # runs that are named as not complete, or as having two results
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Result):
-    """A sweep that was checked, registered, or run here: then it has trials, and the folder of points.csv."""
+    """A sweep that was checked, registered, or run here. After a run it has trials, and the folder of points.csv."""
 
     trials: Sequence[Trial] = ()
     folder: Path | None = None
@@ -37,7 +37,7 @@ class Sweep(Result):
 
     @property
     def best(self) -> Trial | None:
-        """The finished trial with the best value of the sweep's metric, of equals the first."""
+        """The first finished trial with the best value of the sweep's metric."""
         reports = ((trial, trial.report) for trial in self.trials if trial.report and trial.report.values)
         finished = ((trial, one.values[-1]) for trial, one in reports if one.outcome == "finished")
         return min(finished, key=lambda each: each[1], default=(None, 0))[0]
@@ -49,11 +49,11 @@ class Sweep(Result):
 
 
 class Pull(Result):
-    """The runs that were brought back from W&B into the ledger `folder`."""
+    """The runs that were fetched from W&B into the ledger `folder`."""
 
     @property
     def points(self) -> pandas.DataFrame:
-        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        """One row for each run: its name, status, loss and every definition of N, D and C, as in points.csv."""
         import pandas
 
         return pandas.read_csv(self.document["points"])
@@ -63,25 +63,25 @@ class Pull(Result):
 def sweep(
     file: Annotated[str | Path, "the file of a sweep, as `wandb sweep` reads it"],
     *overrides: str,
-    local: Annotated[bool, "train its runs on this machine, with no server"] = False,
-    missing: Annotated[bool, "as --local, for the cells of a grid that have no result"] = False,
-    dry_run: Annotated[bool, "check it and print its cost, nothing more, with --local too"] = False,
-    count: Annotated[PositiveInt | None, "the most runs to train"] = None,
+    local: Annotated[bool, "train the runs on this machine, without a server"] = False,
+    missing: Annotated[bool, "as --local, but only the cells of a grid that have no result"] = False,
+    dry_run: Annotated[bool, "only check the sweep and print its cost, also with --local"] = False,
+    count: Annotated[PositiveInt | None, "the maximum number of runs to train"] = None,
     workers: Annotated[PositiveInt | None, "processes of --local (default: one for each GPU or core)"] = None,
     executor: Executor = "local",
     set: Mapping[str, Any] = {},
     progress: PYTHON[bool] = True,
     **settings: Any,
 ) -> Sweep:
-    """Check a W&B sweep and register it, or run it on this machine with no server.
+    """Check a W&B sweep and register it, or run it on this machine without a server.
 
         scaling sweep sweeps/learning_rate.yaml --dry-run     check it and print its cost
         scaling sweep sweeps/learning_rate.yaml --local       the same runs on this machine; no account, no network
         scaling sweep sweeps/learning_rate.yaml               register it with W&B; `wandb agent` trains it
-        scaling sweep sweeps/ladder.yaml --missing            train here what a grid's agents have left without a result
+        scaling sweep sweeps/ladder.yaml --missing            train the cells of a grid that have no result
 
     With --local overrides hold for every run, and the same command continues a sweep that was stopped. The agents of a
-    registered sweep read its file alone, so the only override there is `runs=`.
+    registered sweep read only its file, so there `runs=` is the only override.
     """
     local = local or missing
     where = [word for word in overrides if word.startswith("runs=")]
@@ -148,22 +148,22 @@ def _first(lines: Sequence[str], most: int) -> list[str]:
 def pull(
     source: Annotated[str, "ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP"],
     *overrides: str,
-    to: Annotated[str | Path | None, "the folder to write (LEDGER/pulled/ENTITY-PROJECT)"] = None,
-    study: Annotated[str | None, "enter the plan of this study too"] = None,
-    table: Annotated[str | None, "enter the runs of this table as a study too"] = None,
+    to: Annotated[str | Path | None, "the folder to write (default: LEDGER/pulled/ENTITY-PROJECT)"] = None,
+    study: Annotated[str | None, "also enter the plan of this study"] = None,
+    table: Annotated[str | None, "also enter the runs of this table as a study"] = None,
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     **settings: Any,
 ) -> Pull:
-    """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
+    """Fetch runs from W&B into a folder that tables, fits and reports read as a ledger.
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
-        scaling pull me/scaling/abcd1234              one sweep of it
-        scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
+        scaling pull me/scaling/abcd1234              one sweep of the project
+        scaling pull me/scaling --study quickstart    with a study's plan: names, held-out and missing runs
         scaling pull me/scaling --table narang2021 size=tiny seeds=2
 
-    The same command continues where it stopped, and fetches what is new. WANDB_BASE_URL names the server. Overrides
-    are those that the study or the table was trained with.
+    The same command continues after a stop, and fetches new runs. WANDB_BASE_URL names the server. Give the overrides
+    with which the study or the table was trained.
     """
     if study is not None and table is not None:
         raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")

@@ -1,4 +1,4 @@
-"""A paper's ablation table: count its rows, train them, read them, and ask what its small runs decide."""
+"""A paper's ablation table: count, train and read its rows, and compare its order at two scales."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Table(printing.TableResult, Result):
         return self.document.get("said", [])
 
     notes = property(remarks)
-    """The notes below the table: the basis of its figures, and what is missing."""
+    """The notes below the table: the basis of its figures, and missing runs."""
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
@@ -80,7 +80,7 @@ class Table(printing.TableResult, Result):
 
 @dataclass(frozen=True, repr=False)
 class Decisions(printing.TableResult, Result):
-    """The fraction of pairs of rows whose better one at one scale is also the better at a larger scale."""
+    """The fraction of pairs of rows that have the same better row at two scales."""
 
     @property
     def data(self) -> pandas.DataFrame:
@@ -98,12 +98,12 @@ def table(
     name: Annotated[str, "a shipped table or a file"],
     *overrides: str,
     rows: Rows = (),
-    counts: Annotated[bool, "parameters and operations alone"] = False,
-    train: Annotated[bool, "train first what is missing"] = False,
+    counts: Annotated[bool, "print only parameters and operations"] = False,
+    train: Annotated[bool, "first train the missing runs"] = False,
     source: Annotated[Source, "runs to read: a ledger's folder, kept points, wandb:PROJECT"] = None,
     study: Annotated[str | None, "the study to read, or the name to train under"] = None,
     downstream: Annotated[Sequence[str], "show scores of these tasks (cola,sst2, or all); --train finetunes"] = (),
-    keep: Annotated[str | Path | None, "write a page of Markdown, PAGE.md, with its runs beside it"] = None,
+    keep: Annotated[str | Path | None, "write a Markdown page PAGE.md, and the runs to PAGE/points.csv"] = None,
     workers: PositiveInt | None = None,
     retry_failed: bool = False,
     progress: PYTHON[bool] = True,
@@ -112,13 +112,13 @@ def table(
     """Count, train or read the rows of a paper's ablation table, next to the published figures.
 
         scaling table narang2021 --counts                        parameters and operations; nothing is trained
-        scaling table narang2021_cpu --train                     train what is missing, then print
+        scaling table narang2021_cpu --train                     train the missing runs, then print
         scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
         scaling table narang2021_cpu --from runs --format markdown
         scaling table narang2021_cpu --train --downstream cola,sst2
 
-    Overrides hold for every row. `seeds=3` or `seeds={baseline: 10, others: 3}` is the number of runs of a row. The
-    same command continues a training that was stopped.
+    Overrides hold for every row. `seeds=3` or `seeds={baseline: 10, others: 3}` is the number of runs of a row. After a
+    stop, the same command continues.
     """
     from scaling.tables import count, document
     from scaling.tables.study import trained
@@ -157,19 +157,19 @@ def decide(
     *overrides: str,
     rows: Rows = (),
     source: Annotated[Source, "runs to read: a ledger's folder, kept points, wandb:PROJECT"] = None,
-    against: Annotated[str | Path | None, "larger runs to decide for, as of --from"] = None,
+    against: Annotated[str | Path | None, "the larger runs, as for --from"] = None,
     study: Annotated[str | None, "the study to read"] = None,
     downstream: Annotated[Sequence[str], "show scores of these tasks (cola,sst2, or all)"] = (),
     **settings: Any,
 ) -> Decisions:
-    """Show how often the better of two rows at a small scale is the better one at a larger scale.
+    """Show how often the better of two rows at a small scale is also the better row at a larger scale.
 
         scaling decide narang2021_cpu --from docs/results/narang2021/points.csv
         scaling decide narang2021_cpu --from small --against large
         scaling decide narang2021 --from docs/results/architecture_exponents-text/points.csv
 
-    Early losses decide for final losses, and both for the paper's, or for those of --against; losses decide for scores,
-    and scores for the paper's. In the points of a study, the smaller sizes and budgets decide for the largest.
+    Early losses decide for final losses, and both decide for the paper's losses or for those of --against. Losses
+    decide for scores, and scores for the paper's scores. For a study, smaller sizes and budgets decide for the largest.
     """
     from scaling.tables.decision import Scale, decisions, of_study
     from scaling.tables.table import read

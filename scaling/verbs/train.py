@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from scaling.training.module import FamilyModule
     from scaling.verbs.model import Model
 
-Overlays = Annotated[Sequence[str], Flag("overlay"), "a file to lay over the config; repeats"]
+Overlays = Annotated[Sequence[str], Flag("overlay"), "a file that is merged over the config; repeats"]
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for."""
+    """A run of a ledger, in the folder `path`. `already`: the run was finished before this call."""
 
     path: Path
     already: bool = False
@@ -43,7 +43,7 @@ class Run:
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        """All that decides what the run computes."""
+        """The settings that determine the run."""
         return self._ledger.spec(self.id)
 
     @property
@@ -53,17 +53,17 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The result as result.json holds it; None while there is none."""
+        """The content of result.json; None while there is none."""
         return self._ledger.result(self.id)
 
     @property
     def loss(self) -> float | None:
-        """The final held-out loss in nats per token; None while there is none, or where the run diverged."""
+        """The final held-out loss in nats per token; None while there is none, or if the run diverged."""
         return None if self.result is None else self.result["loss"]
 
     @property
     def log(self) -> pandas.DataFrame:
-        """The log of the run, a row for each entry: training losses (`kind` is `train`) and evaluations
+        """The log of the run, one row for each entry: training losses (`kind` is `train`) and evaluations
         (`evaluate`).
         """
         return frame(self._ledger.history(self.id))
@@ -116,7 +116,7 @@ def train(
         scaling train study=quickstart run=0123456789abcdef     one run of a planned study
 
     In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
-    callbacks (`outputs["loss"]` of each update) and loggers (each entry of the run's log) join the training.
+    callbacks (which get `outputs["loss"]` of each update) and loggers (which get each entry of the log) can be given.
     """
     from scaling.sweeps.cells import resolved
 
@@ -146,8 +146,7 @@ def finetune(
         scaling finetune 3fa9 sst2 data.files='{train: a.csv, validation: b.csv}' train.epochs=5
         scaling finetune my_model my_task.yaml optimizer.lr=2e-5 seed=1
 
-    What is filled in (the head, the tokenizer, the objective, the epochs, the schedule) is printed; key=value takes its
-    place.
+    The command prints the values that it fills in (head, tokenizer, objective, epochs, schedule); key=value sets them.
     """
     from scaling.training.finetune import compose
 
@@ -175,12 +174,12 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
 
 
 def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
-    """The LightningModule of a config, its weights drawn, for any `lightning.Trainer`.
+    """The LightningModule of a config with initialised weights, for any `lightning.Trainer`.
 
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
 
-    It is an `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
+    The result is an `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
     """
     from scaling.sweeps.cells import experiment as assembled
     from scaling.training.module import MODULES
@@ -190,7 +189,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
 
 
 def data_module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> DataModule:
-    """The batches of a config, those of its evaluation included; the model sets their form."""
+    """The batches of a config, also those of its evaluation; the model determines their form."""
     from scaling.data.module import DataModule
     from scaling.sweeps.cells import experiment as assembled
 

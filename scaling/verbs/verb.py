@@ -1,8 +1,8 @@
-"""Verbs: how the words, options and keywords of a function of `scaling/verbs` are read, and what it returns.
+"""Verbs: the words, options and keywords of a function of `scaling/verbs`, and its result.
 
-def fit(points: Any, *, seed: Annotated[Seed, "of everything random"] = 0, progress: PYTHON[bool] = True): ...
+def fit(points: Any, *, seed: Annotated[Seed, "the seed of all random numbers"] = 0, progress: PYTHON[bool] = True): ...
 
-A text among the marks of a parameter is its help; a `Flag` has the option's name where it differs.
+A text among the marks of a parameter is its help; a `Flag` has the option's name if it differs from the parameter's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"  # the ledger's folder, unless another is named; as in defaults.yaml
 RunName = Annotated[str | PathLike, "the beginning of a run's id, a folder, or STUDY:ROW"]  # or a `Run`
-Executor = Annotated[Literal["local", "slurm", "ray"], "where the runs or jobs are done"]
+Executor = Annotated[Literal["local", "slurm", "ray"], "where the runs or jobs are executed"]
 OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
 SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}  # keys whose section may be left out
 
@@ -49,7 +49,7 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class Flag:
-    """The option's name on the command line, where it differs from the parameter's; a parameter of "" has none."""
+    """The option's name on the command line, if it differs from the parameter's; "" means no option."""
 
     name: str
 
@@ -58,7 +58,7 @@ PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Let a function take `key=value` among its words, and as unknown keywords; values have to be in their range."""
+    """Let a function take `key=value` among its words and as unknown keywords, and check the range of its values."""
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
@@ -99,7 +99,7 @@ def spelled(parameter: inspect.Parameter) -> str:
 
 
 def value_type(annotation: Any) -> Any:
-    """The type that an option's values have, with its range: without help, name and None."""
+    """The type of an option's values with its range, without help, name and None."""
     inner = typing.get_args(annotation)
     choices = [choice for choice in inner if choice is not type(None)]
     if marks(annotation):
@@ -147,7 +147,7 @@ class Result:
 
     @property
     def data(self) -> pandas.DataFrame:
-        """A row of the DataFrame is an entry of the document, where that is a list."""
+        """One row for each entry of the document, if it is a list."""
         return frame(self.document)
 
     def to_json(self) -> Any:
@@ -156,7 +156,7 @@ class Result:
         return document.spelled(self.document)
 
     def _parts(self) -> Iterable[str | Table]:
-        """The parts that are printed: the keys of the document, where a result names nothing else."""
+        """The parts that are printed; by default the keys of the document."""
         return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
 
     def __str__(self) -> str:
