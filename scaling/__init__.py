@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The modules of what is no command, by name; those of commands are in `COMMANDS`.
+# The modules of what is not a command, by name; those of commands are in `COMMANDS`.
 _MORE = {
     "base": ("__version__",),
     "base.errors": ("ScalingError",),

@@ -234,6 +234,6 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_any_value_under_any_key_is_an_answer_or_one_line(draw, number, untrained, capsys):
     cases = list(draw())
     cases = random.Random(20261123 + number).sample(cases, min(number, len(cases)))
-    check(cases[0], untrained, capsys)  # imports torch and Lightning, which is no part of any case's time
+    check(cases[0], untrained, capsys)  # imports torch and Lightning, which is not part of any case's time
     faults = [f"{case.key}={case.value!r:.100}: {fault}" for case in cases if (fault := check(case, untrained, capsys))]
     assert not faults

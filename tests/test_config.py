@@ -120,7 +120,7 @@ BOMB = "".join(f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(10)) if n e
 TAG = "is not read; write the plain value"
 
 REFUSALS = {
-    "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key is there twice; keep one of them",
+    "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key appears twice; keep one of them",
     "a: !!python/object/apply:os.system [x]\n": f":python/object/apply:os.system' {TAG}",
     "a: &x {b: 1}\nc:\n  <<: *x\n": "a.yaml:3: merge keys are not read; name the other file as `base`",
     "a: 1\n---\nb: 2\n": "a.yaml:2: not YAML: but found another document expected a single document in the stream",
@@ -307,7 +307,7 @@ plain a..b=3: > override='a..b=3': expected key=value; as in seed=1
 plain train.steps=3: > train.steps=3: train has no such key; write trainer.max_steps
 plain train.batch=many: > train.batch='many': expected a whole number or keys with values
 plain trainer=fast: > trainer='fast': expected keys under it; write trainer.KEY, with KEY of max_steps
-plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is no reference; write ${section.key}
+plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is not a reference; write ${section.key}
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
 plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': Recursive interpolation detected
@@ -320,7 +320,7 @@ table/paper row=Based: configs/table/paper.yaml:9: rows.Based.base='plain': a ro
 FILES = r"""
 base: mine | mine.yaml:1: base='mine': the config includes itself: mine.yaml → mine.yaml; break the circle
 base: plain\nsize: tony | mine.yaml:2: size='tony': there is no size 'tony'; did you mean 'tiny'?
-base: plain\ntrain.batch: 1\ntrain:\n  batch: 2 | mine.yaml:3: train: the key is there twice; keep one of them
+base: plain\ntrain.batch: 1\ntrain:\n  batch: 2 | mine.yaml:3: train: the key appears twice; keep one of them
 model: plain | mine.yaml:1: model='plain': expected the model's keys; name another model's file as `base`
 base: plain\ndata: loop | loop.yaml:1: data='other': expected its keys here, not a name; name that file as `base`
 """

@@ -97,7 +97,7 @@ def test_a_class_joins_any_slot_and_is_explained(tmp_path, capsys):
 
 
 BAD = {
-    'class Sinking:\n    slot = "law"\n': "Sinking is no law",
+    'class Sinking:\n    slot = "law"\n': "Sinking is not a law",
     LAW.replace("    formula=", "    objective="): "argument: 'formula'",
     LAW.replace("delayed", "chinchilla"): "there is a law chinchilla already",
     'class A:\n    slot = "channle"\n': "A.slot='channle': there is no such slot; did you mean 'channel'",

@@ -1,4 +1,4 @@
-"""JSON lines: what is no record a line is one line with its place, for whoever reads the file."""
+"""JSON lines: what is not a record a line is one line with its place, for whoever reads the file."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tm
     file.unlink()
     os.mkfifo(file)
     output = refused(capsys, *VERBS[verb].split())
-    assert "is no regular file; write its content to a file" in output
+    assert "is not a regular file; write its content to a file" in output
     assert "a.jsonl" in output
 
 

@@ -154,7 +154,7 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
 def test_no_training_outlives_a_command_that_is_killed(verb, tmp_path):
     """Its ranks, its workers, and the ranks of those."""
 
-    def alone() -> None:  # the fork server of this process is no child of that one
+    def alone() -> None:  # the fork server of this process is not a child of that one
         multiprocessing.forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
 
     kind, *line = command(verb, tmp_path)

@@ -96,7 +96,7 @@ def _messages(file: Path) -> Iterator[tuple[str, str]]:
         pairs = [(message.decode(charset), text.decode(charset)) for message, text in entries if message]
     except (OSError, ValueError, LookupError, struct.error) as error:
         fix = "remove the file, or install its package again"
-        raise ScalingError(f"it is no message catalogue: {error}", file=file, fix=fix) from error
+        raise ScalingError(f"it is not a message catalogue: {error}", file=file, fix=fix) from error
     for message, translation in pairs:
         singular, first = message.partition("\0")[0], translation.partition("\0")[0]
         source, text = " ".join(singular.rpartition(_CONTEXT)[2].split()), " ".join(first.split())

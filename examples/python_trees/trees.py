@@ -44,7 +44,7 @@ class PythonTrees(Text):
 
     def open(self, split: str, folder: Path) -> PackedSource:
         source = super().open(split, folder)
-        assert isinstance(source, PackedSource), "its documents are no pairs"
+        assert isinstance(source, PackedSource), "its documents are not pairs"
         return TreedSource(source.folder, source.split, source.manifest).made()
 
 

@@ -105,7 +105,7 @@ def plural(count: int, thing: str) -> str:
 def check_regular(path: Path) -> None:
     """Refuse a pipe or a device, whose reader may wait for ever."""
     if path.exists() and not path.is_file():
-        raise ScalingError("is no regular file", file=path, fix="write its content to a file, and name that")
+        raise ScalingError("is not a regular file", file=path, fix="write its content to a file, and name that")
 
 
 def from_os(error: OSError, what: str, **place: Any) -> ScalingError:

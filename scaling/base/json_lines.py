@@ -19,7 +19,7 @@ def records(
     lines: Iterable[bytes], file: Path, first: int = 1, *, nan: bool = False
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the record of each line that is not blank, numbered from `first`; `nan` allows NaN and Infinity,
-    which are no JSON.
+    which are not JSON.
     """
     for number, line in enumerate(lines, first):
         text = decoded(line, file, number)
@@ -42,7 +42,7 @@ def whole(content: bytes, file: Path) -> Any:
 
 
 def decoded(content: bytes, file: Path, line: int | None = None) -> str:
-    """The text of a line, or of a file, in UTF-8; the mark at the beginning of a file is no part of it."""
+    """The text of a line, or of a file, in UTF-8; the mark at the beginning of a file is not part of it."""
     if line in (None, 1) and content.startswith(_UTF16):
         raise ScalingError("is UTF-16", file=file, line=line, fix="convert the file to UTF-8")
     try:

@@ -324,7 +324,7 @@ def _union(first: Any, second: Any, key: str, later_wins: bool) -> Any:
         return _union({"kind": first}, second, key, later_wins)
     if later_wins:
         return second
-    raise ScalingError("the key is there twice", key=key, fix="keep one of them")
+    raise ScalingError("the key appears twice", key=key, fix="keep one of them")
 
 
 def _without(tree: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _resolved(config: Config) -> Config:
     if not texts:
         return config
     if wrong := next((key for key, text in texts.items() if "${" in _REFERENCE.sub("", text)), None):
-        raise config.error(wrong, "it is no reference", "write ${section.key}")
+        raise config.error(wrong, "it is not a reference", "write ${section.key}")
 
     from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
     from omegaconf.errors import OmegaConfBaseException
@@ -410,7 +410,7 @@ def _override(word: str) -> tuple[str, Any]:
     try:
         text.encode()
         return key, parse(text, COMMAND_LINE)[0] if strict_yaml.is_yaml(text) else strict_yaml.word(text)
-    except UnicodeEncodeError:  # half characters: bytes of a command line that are no UTF-8 arrive as such
+    except UnicodeEncodeError:  # half characters: bytes of a command line that are not UTF-8 arrive as such
         raise ScalingError("not UTF-8", file=COMMAND_LINE, key=key, value=text, fix="type it as UTF-8") from None
     except ScalingError as error:
         raise error.at(key=key, value=text) from None

@@ -74,7 +74,7 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
             if name.value == "<<" and not name.style:
                 raise wrong(name.start_mark, "merge keys are not read", "name the other file as `base`")
             if name.value in mapping:
-                raise wrong(name.start_mark, "the key is there twice", "keep one of them", name.value)
+                raise wrong(name.start_mark, "the key appears twice", "keep one of them", name.value)
             mapping[name.value] = read(value, above + name.value, name.start_mark, depth + 1)
         return mapping
 

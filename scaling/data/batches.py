@@ -119,7 +119,7 @@ def evaluation(
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)
-    what = "there is no end to the data"
+    what = "the data have no end"
     refuse(rows is None and count is None, what, "set the number of windows to take", key="evaluate.windows")
     limit = min(number for number in (rows, count) if number is not None)
     each = BatchSize.of(size)

@@ -69,7 +69,7 @@ class Codec:
         except ScalingError as error:
             raise error.at(file=file) from None
         except Exception as error:  # the library raises bare Exceptions
-            raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
+            raise ScalingError(f"this is not a tokenizer: {error}", file=file) from error
 
     def save(self, file: Path) -> None:
         atomic.write(file, self.text)

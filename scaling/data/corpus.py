@@ -106,7 +106,7 @@ class Hub(_Rows):
         try:
             re.compile(self.begins or "")
         except re.error as error:
-            raise ScalingError(f"it is no pattern: {error}", key="begins", value=self.begins) from None
+            raise ScalingError(f"it is not a pattern: {error}", key="begins", value=self.begins) from None
 
     def snapshot(self, folder: Path) -> Snapshot:
         if self.split == self.validation:

@@ -164,7 +164,7 @@ def _field(path: str, row: Row, key: str) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise ScalingError(f"the bytes of the field {path!r} are no UTF-8", key=key) from None
+            raise ScalingError(f"the bytes of the field {path!r} are not UTF-8", key=key) from None
     return value
 
 

@@ -149,7 +149,9 @@ def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> 
         refuse(name not in domains, "there is no such domain", nearest(name, domains), key=f"{key}.{name}")
         check(f"{key}.{name}", value, NonNegativeFloat)
     for name in domains:
-        refuse(name not in given, "a domain has none", "give each domain one, 0 leaves it out", key=f"{key}.{name}")
+        refuse(
+            name not in given, "a domain has no weight", "give each domain one, 0 leaves it out", key=f"{key}.{name}"
+        )
     total = float(sum(given.values()))
-    refuse(not total, "all are 0", "give a domain more", key=key)
+    refuse(not total, "all weights are 0", "give a domain more", key=key)
     return {name: float(given[name]) / total for name in domains}

@@ -138,7 +138,7 @@ def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
     if not folder.exists():
         what, fix = "there is no such file", "give a path or a glob of files"
     elif not folder.is_dir():
-        what, fix = "it is no regular file", "write its content to a file, and name that"
+        what, fix = "it is not a regular file", "write its content to a file, and name that"
     elif endings == OF_FOLDERS and is_saved(folder):
         what = "the folder holds a data set that `save_to_disk` wrote"
         fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
@@ -265,14 +265,14 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
     """The rows of CSV or TSV by the names of its columns, `names` where the first row does not name them.
 
     A field may be quoted, and then holds separators, line breaks and doubled quotes; without `quotes` a quote is a
-    character like any other. Every value is text, as it is written; an empty field is no value.
+    character like any other. Every value is text, as it is written; an empty field is not a value.
     """
     separator = SEPARATORS[_plain(file).suffix]
     namer = "the first row" if names is None else "the key columns"
     quoting, line = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, 1
     csv.field_size_limit(_LONGEST)
     with opened(file) as content:
-        # The mark that Excel writes in front of UTF-8 is no part of the first name.
+        # The mark that Excel writes in front of UTF-8 is not part of the first name.
         lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
         table = csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
         try:
@@ -385,4 +385,4 @@ def _parquet_file(file: Path) -> Iterator[Any]:
         with pyarrow.parquet.ParquetFile(file) as content:
             yield content
     except (ValueError, OSError) as error:
-        raise ScalingError(f"this is no whole Parquet file: {error}", file=file) from error
+        raise ScalingError(f"this is not a whole Parquet file: {error}", file=file) from error

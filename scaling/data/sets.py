@@ -82,7 +82,7 @@ class Published:
         try:
             is_commit = _COMMIT.fullmatch(self.revision)
             return self.revision if is_commit else str(HfApi().dataset_info(self.path, revision=self.revision).sha)
-        except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
+        except Exception as error:  # the transport's own types are not OSErrors, and differ between its versions
             raise self._refused(error, "") from error
 
     @cached_property
@@ -118,7 +118,10 @@ class Published:
                 read = dataset if count == 1 else dataset.shard(count, shard)
             yield from _labelled(read, dataset.features)
         except Exception as error:
-            what, fix = f"{self.path} could not be read on: {_line(error)}", "run the same command again: it resumes"
+            what, fix = (
+                f"{self.path} could not be read further: {_line(error)}",
+                "run the same command again: it resumes",
+            )
             raise ScalingError(what, fix=fix) from error
 
     def _dataset(self, split: str, key: str = "split") -> Any:

@@ -56,13 +56,13 @@ class Source:
     gives: Takes = "windows"
     fingerprint: str  # names the data: equal fingerprints give equal rows
     vocabulary: int  # token ids are below this
-    specials: Mapping[str, int]  # ids that are no text: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as they exist
+    specials: Mapping[str, int]  # ids that are not text: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as they exist
     tokens: int | None = None  # of both sides of pairs; None where the source is endless
     bytes_per_token: float | None = None  # of text, on average; None where there is no text
     entropy: float | None = None  # nats per token that no model can go below, where the law of the source is known
     lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
     domains: tuple[str, ...] = ()  # the names of what a mixture is of
-    codec: Any = None  # the `Codec` of its tokens; None where they are no text
+    codec: Any = None  # the `Codec` of its tokens; None where they are not text
     stream: Any  # the `Stream` of its tokens, of which `read` makes windows from the token `start` on …
     start: int = 0
     dtype: Any  # … in this type
@@ -117,7 +117,7 @@ def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The number of ids that a model must know, and those that are no text: of the source, and of the objective."""
+    """The number of ids that a model must know, and those that are not text: of the source, and of the objective."""
 
     size: int
     specials: Mapping[str, int]

@@ -205,7 +205,7 @@ def _of_bin(file: Path, dtype: str | None) -> Array:
         fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
         raise ScalingError("a .bin file does not state the type of its ids", file=file, key="dtype", fix=fix)
     kind = np.dtype(dtype).newbyteorder("<")
-    what = f"its {size:,} bytes are no whole number of {dtype}"
+    what = f"its {size:,} bytes are not a whole number of {dtype}"
     refuse(size % kind.itemsize, what, "copy the file again, or set its type", file=file, key="dtype", value=dtype)
     return Array(str(file), kind.str, 0, size // kind.itemsize)
 

@@ -55,7 +55,7 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
     try:
         count, dimension = map(int, header.split())
     except ValueError:
-        raise ScalingError("it is no binary file of word2vec", file=file, line=1, fix="rename a text .txt") from None
+        raise ScalingError("it is not a binary file of word2vec", file=file, line=1, fix="rename a text .txt") from None
     _check(dimension, width, file, 1)
     for number in range(count):
         word = bytearray()
@@ -69,7 +69,7 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
 
 
 def _finite(vector: np.ndarray, file: Path, line: int | None) -> np.ndarray:
-    refuse(not np.isfinite(vector).all(), "a vector has something that is no finite number", file=file, line=line)
+    refuse(not np.isfinite(vector).all(), "a vector has something that is not a finite number", file=file, line=line)
     return vector
 
 

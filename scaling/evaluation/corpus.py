@@ -108,7 +108,7 @@ def prepared(
     what = "it has not been prepared with the run's tokenizer"
     fix = f"run `scaling data prepare {name or ''} data.tokenizer='{{kind: File, path: {file}}}'` with the same runs="
     if not is_text:
-        what, fix = "it is no corpus of texts", "name data whose documents are tokenized, as `python`"
+        what, fix = "it is not a corpus of texts", "name data whose documents are tokenized, as `python`"
     raise ScalingError(what, key="CORPUS", value=name or "its own", fix=fix)
 
 

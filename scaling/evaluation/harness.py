@@ -186,7 +186,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 def _loaded(names: Sequence[str]) -> Any:
     """The tasks and groups that words name. The registry, of more than ten thousand files, is read only where one of
-    them is no file of a task.
+    them is not a file of a task.
     """
     files = {name: Path(os.path.expanduser(name)).resolve() for name in names if name.endswith(YAML)}
     folders = list(dict.fromkeys(file.parent for file in files.values()))

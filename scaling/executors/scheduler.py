@@ -157,7 +157,7 @@ def started(
     """An executor whose output is in `folder`. On this machine it has `slots` jobs at a time and its `gpus`; `workers`
     and `parameters` are those of SLURM or Ray.
     """
-    what = "is of SLURM or Ray, and jobs run on this machine"
+    what = "it applies to SLURM or Ray, and jobs run on this machine"
     refuse(name == "local" and parameters, what, "add --executor slurm or ray", key="--set", value=dict(parameters))
     if name == "slurm":
         executor: Executor = Slurm(workers or 1, folder / "slurm", parameters)

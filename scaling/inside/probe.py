@@ -102,7 +102,9 @@ def texts_of(
 ) -> tuple[Sequence[str], Callable[[str, Reading], Iterator[Labelled]]]:
     """The classes and the texts of a split of a task of tags, or of what a run's own data can be probed for."""
     if words and task in (RANKS, SUCCESSOR):
-        raise ScalingError("it does not apply to what is known of the run's own data", key=words[0], fix="leave it out")
+        raise ScalingError(
+            "overrides are of a task, and this probe reads the run's own data", key=words[0], fix="leave it out"
+        )
     if task in (RANKS, SUCCESSOR):
         what, fix = "only a synthetic language has ranks", "take a run that was trained on data=synthetic"
         refuse(source.data.get("kind") != "Synthetic", what, fix, key="TASK", value=task)

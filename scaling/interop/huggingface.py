@@ -160,7 +160,9 @@ def formats() -> dict[str, type[Format]]:
     """Every format by name, in the order in which they are tried: first those that joined."""
     extensions = joined("format")
     for name, form in extensions.items():
-        refuse(not issubclass(form, Format), f"{name} is no format", "derive it from scaling.interop.template.Format")
+        refuse(
+            not issubclass(form, Format), f"{name} is not a format", "derive it from scaling.interop.template.Format"
+        )
     return extensions | kinds("format")
 
 

@@ -216,7 +216,7 @@ def _read_updates(
         match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
         if match is None:
             fix = "save it without modules_to_save and embeddings"
-            raise ScalingError(f"{name} is no update of a linear map", fix=fix)
+            raise ScalingError(f"{name} is not an update of a linear map", fix=fix)
         by_module.setdefault(match[1], {})[match[2]] = tensor.float()
     by_theirs = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
     ours, heads = {each.name for each in maps(empty(base.sections))}, huggingface.heads_of(base.sections)

@@ -27,11 +27,11 @@ def read(path: Path) -> dict[str, Tensor]:
     """Every tensor of a weight file."""
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
     except FileNotFoundError:
         raise ScalingError("there is no such file", file=path) from None
     except (SafetensorError, OSError) as error:
-        raise ScalingError(f"it is no whole safetensors file: {error}", file=path) from None
+        raise ScalingError(f"it is not a whole safetensors file: {error}", file=path) from None
 
 
 def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise ScalingError(f"there is no {name}", file=folder, fix=f"name a folder that {saver} saved") from None
     except (ValueError, OSError) as error:
-        raise ScalingError(f"it is no JSON: {error}", file=path) from None
+        raise ScalingError(f"it is not JSON: {error}", file=path) from None
     if not isinstance(value, dict):
         raise ScalingError("expected a JSON object", file=path)
     return value

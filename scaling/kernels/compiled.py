@@ -30,7 +30,7 @@ from scaling.base import atomic
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 
-# Infinities and what is no number keep their meaning.
+# Infinities and what is not a number keep their meaning.
 FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-w"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),

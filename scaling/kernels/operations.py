@@ -241,7 +241,7 @@ def cross_entropy(
 ) -> None:
     """Write −log softmax(logits)[target] of each row, and ∂loss/∂logits where it is asked for.
 
-    Our kernel writes zeros where a row is ignored. The loss of a target beyond the classes is no number.
+    Our kernel writes zeros where a row is ignored. The loss of a target beyond the classes is not a number.
     """
     if serves(logits):
         (logits, targets), (rows, classes) = dense(logits, targets), logits.shape

@@ -121,7 +121,7 @@ def isoflop(
     `noise` is the standard deviation of the loss between seeds. With it every curve is drawn again with that noise,
     the minimum is the median of the draws, and the law weights each by the inverse square of its spread.
     """
-    refuse(kind not in KINDS, "is no way to find a minimum", nearest(kind, KINDS), key="kind", value=kind)
+    refuse(kind not in KINDS, "is not a method to find a minimum", nearest(kind, KINDS), key="kind", value=kind)
     generator, minima = np.random.default_rng(seed), []
     errors = None if noise is None else lambda sizes: noise * generator.standard_normal((sizes, draws))
     columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])

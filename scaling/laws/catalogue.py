@@ -694,7 +694,7 @@ def laws() -> dict[str, Law]:
     by_name = {law.name: law for law in LAWS}
     for name, law in schema.joined(schema.LAW).items():
         fix = "write `NAME = scaling.laws.Law(name=…, formula=…, citation=…, …)` (docs/laws.md)"
-        refuse(not isinstance(law, Law), f"{name} is no law", fix, key="slot", value=schema.LAW)
+        refuse(not isinstance(law, Law), f"{name} is not a law", fix, key="slot", value=schema.LAW)
         is_taken = by_name.setdefault(law.name, law) is not law
         refuse(is_taken, f"there is a law {law.name} already", "give your law another name", key="slot")
     return by_name

@@ -61,7 +61,7 @@ def compare(fits: Mapping[str, FittedLaw]) -> dict[str, tuple[float, float]]:
     problems = [fit.problem for fit in fits.values()]
     for problem in problems:
         is_same = np.array_equal(np.sort(problem.observed), np.sort(problems[0].observed))
-        what = "only fits of the same points under the same objective compare"
+        what = "only fits of the same points under the same objective can be compared"
         refuse(not is_same or problem.objective != problems[0].objective, what, "fit them again")
     weighed = zip(fits, map(aicc, fits.values()), akaike_weights([*fits.values()]).tolist(), strict=True)
     return {name: (criterion, weight) for name, criterion, weight in sorted(weighed, key=lambda each: each[1])}
@@ -259,7 +259,7 @@ def advantage(
     )
     form = named(law or ("chinchilla" if in_both else "power_law_floor_c"))
     is_of_compute = form.target == "loss" and set(form.inputs) in ({"N", "D"}, {"C"})
-    what, fix = "is no law of the loss in N and D, or in C", "take chinchilla or power_law_floor_c"
+    what, fix = "is not a law of the loss in N and D, or in C", "take chinchilla or power_law_floor_c"
     refuse(not is_of_compute, what, fix, key="law", value=form.name)
     for each in (a, b):  # what one set does not determine, the other does not determine either
         validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})

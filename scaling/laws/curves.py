@@ -124,7 +124,7 @@ def read_curves(points: Points) -> list[Curve]:
     optional. The learning rate between two rows is interpolated linearly.
     """
     for name in ("run", "N", "step", "tokens", "lr", "loss"):
-        what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
+        what = "a curve without a schedule cannot predict another curve" if name == "lr" else "a curve needs it"
         points.refuse(name not in points, f"there is no column {name!r}: {what}", f"add a column {name}", name)
     columns = {name: points.numbers(name) for name in ("N", "step", "tokens", "loss")}
     columns["lr"] = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
@@ -140,7 +140,7 @@ def read_curves(points: Points) -> list[Curve]:
         words = points["kind"][rows] if "kind" in points else ["evaluation"] * len(rows)
         spelled = [str(word).strip().casefold().removesuffix(".0") for word in words]
         unknown = next((word for word in spelled if word not in KINDS), None)
-        points.refuse(unknown is not None, "is no kind of loss", "write train or evaluation", "kind", value=unknown)
+        points.refuse(unknown is not None, "is not a kind of loss", "write train or evaluation", "kind", value=unknown)
         kinds = np.array([KINDS[word] for word in spelled])
         distinct, first = np.unique(rounded, return_index=True)
         rates = np.interp(np.arange(1, rounded[-1] + 1), distinct, learned[first])

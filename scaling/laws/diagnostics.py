@@ -102,7 +102,9 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
         variance = (expected - 1) * (expected - 2) / (n - 1)
         # At two-sided 1% of the normal distribution.
         if variance > 0 and (expected - runs) / np.sqrt(variance) >= 2.576:
-            what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
+            what = (
+                f"residuals of neighbours share their sign ({runs} runs of one sign where {expected:.0f} are expected)"
+            )
             reasons.append(f"{what}: the form may be wrong")
     # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit, at 1%.
     noise, freedom = (problem.shared is None and seed_scatter(residual, columns)) or (0.0, 0)
@@ -113,7 +115,7 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
             reasons.append(f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong")
     reasons += _off_size(problem, u)
     if "N" in columns and (largest := columns["N"].max()) < 1e4:
-        what = f"N ends at {largest:.4g}: that is no count of parameters of a language model"
+        what = f"N ends at {largest:.4g}: too few parameters for a language model"
         reasons.append(f"{what}; a target's N is in this unit")
     return tuple(reasons)
 

@@ -119,7 +119,7 @@ class Fit(Report):
         if isinstance(law, TwoStep):
             law, document = law.loss, document["steps"][0]
         is_of_size = set(law.form.inputs) == {"N", "D"}
-        refuse(not is_of_size, f"{law.form.name} is no law of N and D alone", "fit chinchilla, for example")
+        refuse(not is_of_size, f"{law.form.name} is not a law of N and D alone", "fit chinchilla, for example")
         method = self.method if law.degrees_of_freedom > 0 else None
         best = budget_optimum(law, {"C": C, SERVED: served}, competitors(law), method, self.level)
         what = f"the optimum is not identified by {document['law']} of {tried(document)}"

@@ -113,7 +113,7 @@ class Picture:
         for file in files:
             if file.suffix not in FORMATS:
                 fix = "choose .pdf, .svg or .png"
-                raise ScalingError("is no kind of picture", key="suffix", value=file.suffix, file=file, fix=fix)
+                raise ScalingError("is not a kind of picture", key="suffix", value=file.suffix, file=file, fix=fix)
             file.parent.mkdir(parents=True, exist_ok=True)
         self._write([(file.suffix[1:], file) for file in files], dpi=200)
         return files
@@ -362,7 +362,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
     try:
         fitted_x, x = (table.numbers(axis) for table in (points, held_out))
-    except ScalingError:  # C is no column, or has gaps
+    except ScalingError:  # C is not a column, or has gaps
         fitted_x, x = (FLOPS * table["N"] * table["D"] for table in (points, held_out))
     predicted, run = np.array([prediction.estimate for prediction in predictions]), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")

@@ -121,7 +121,7 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
         if digits:
             number = parse_number(digits + suffix) if suffixes or not suffix else None
             refuse(number is None, f"has {match[0]!r}", f"write {digits}*{suffix}", **place)
-            refuse(number == math.inf, f"has {match[0]!r}, which is no number", "write it as 1e9", **place)
+            refuse(number == math.inf, f"has {match[0]!r}, which is not a number", "write it as 1e9", **place)
             return f" {number!r} "
         if match["sign"]:
             return _SIGNS[match["sign"]]
@@ -147,7 +147,7 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
             is_sign = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd)
             is_operation = isinstance(node, ast.BinOp) and type(node.op) in OPERATORS
             fix = "write one of numbers, names, + - * / ^ and functions"
-            refuse(not (is_number or is_sign or is_operation), "is no formula", fix, **place)
+            refuse(not (is_number or is_sign or is_operation), "is not a formula", fix, **place)
         for part in parts(node):
             check(part, depth + 1)
 
@@ -159,7 +159,7 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
         breaks_off = not text.strip() or text.strip()[-1] in "+-*/^(,−·×÷"
         refuse(breaks_off, "breaks off", "write what follows the last sign", **place)
         matched = text.count("(") == text.count(")")
-        what = "is no formula" if matched else "has a bracket that is not closed, or not opened"
+        what = "is not a formula" if matched else "has a bracket that is not closed, or not opened"
         fix = "write a sign between two values, such as 6*N, and balance the brackets"
         raise ScalingError(what, fix=fix, **place) from None
     check(expression, 1)
@@ -235,7 +235,7 @@ class Condition:
             expression = parse(text, option, suffixes=True)
             for name in names(expression):
                 is_word = text == self.right == name
-                what = f"{name!r} is no bound: neither a number nor a column"
+                what = f"{name!r} is not a bound: neither a number nor a column"
                 what = what if is_word else f"there is no column {name!r}"
                 refuse(name not in columns, what, nearest(name, columns), **place)
             values = {name: numeric(name, columns[name], source) for name in names(expression)}
@@ -256,7 +256,7 @@ def condition(text: str, option: str) -> Condition:
     left, *others = (part.strip() for part in COMPARISON.split(text, maxsplit=1))
     right = others[0] if others else ""
     fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
-    refuse(not left or not right, "is no condition", fix, key=option, value=text)
+    refuse(not left or not right, "is not a condition", fix, key=option, value=text)
     sign, is_quoted = COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
     fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
     refuse(COMPARISON.search(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)

@@ -119,7 +119,7 @@ def parse_goal(text: str) -> Goal:
         name, _, number = word.rstrip(",").partition("=")
         place[name] = positive(number, f"NAME=NUMBER, not {word!r}")
     between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
-    what = "a difference may be zero, so its width is no percentage"
+    what = "a difference may be zero, so its width is not a percentage"
     refuse(between is not None and unit == "relative", what, fix, key=OPTION, value=text)
     is_one = between is not None and between[0] == between[1]
     refuse(is_one, "it compares a row with itself", fix, key=OPTION, value=text)

@@ -56,7 +56,7 @@ STATES = {
 }
 
 
-# Units of a loss that are no nats.
+# Units of a loss that are not nats.
 UNITS = {
     "perplexity": re.compile(r"\b(perplexity|ppl)\b"),
     "bits per token": re.compile(r"\b(bits?[ /](per |a )?token|bpt)\b"),
@@ -119,7 +119,9 @@ class Points:
         """The points of a boolean mask; those left out are counted as excluded."""
         mask = np.asarray(mask)
         is_mask = mask.dtype == bool and mask.shape == (len(self),)
-        refuse(not is_mask, "needs one true or false a point", "compare a column", key="mask", value=mask.shape)
+        refuse(
+            not is_mask, "expected one true or false for each point", "compare a column", key="mask", value=mask.shape
+        )
         return replace(self.take(mask), excluded=self.excluded + int((~mask).sum()))
 
     def take(self, order: np.ndarray) -> Points:
@@ -261,7 +263,7 @@ def load_points(
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define.keys() - subjects:
         fix = nearest(subject, subjects)
-        raise ScalingError("is no column and no part of the setup", fix=fix, key=f"define {subject}")
+        raise ScalingError("is neither a column nor a part of the setup", fix=fix, key=f"define {subject}")
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
     kept_columns = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
@@ -396,7 +398,7 @@ def _in_nats(points: Points, column: str, computed: bool) -> Points:
         points.refuse(unit or median > 14.0, what, fix, "loss")
     elif unit == "perplexity":
         least, fix = float(finite.min(initial=1.0)), "write --define loss=nats_per_token if it is the logarithm"
-        points.refuse(least < 1, "is no perplexity, which is 1 or more", fix, "loss", value=least)
+        points.refuse(least < 1, "is not a perplexity, which is 1 or more", fix, "loss", value=least)
         with np.errstate(all="ignore"):
             return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
     elif unit:

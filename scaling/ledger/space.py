@@ -77,7 +77,7 @@ def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]
             continue  # it cannot be trained or read either
         start, teacher, is_open = spec.get("start"), flat(spec).get("objective.teacher"), ledger.result(run) is None
         if teacher is not None and is_open:
-            with suppress(ScalingError):  # it is no run of this ledger
+            with suppress(ScalingError):  # it is not a run of this ledger
                 folder = ledger.folder(ledger.find(Path(teacher).name))
                 needed |= {(folder.name, path.name) for path in checkpoint.steps(folder).values()}
         if start is not None:

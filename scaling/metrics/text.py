@@ -123,7 +123,7 @@ class SQuAD2(Metric):
     }
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
-        # References that nothing is left of are no answers, and F1 is 1 of two empty texts, as in the script.
+        # References that nothing is left of are not answers, and F1 is 1 of two empty texts, as in the script.
         right = [text for text in texts(reference) if squad(text)]
         exact, words = _best(prediction, right or [""], "squad")
         words = max(exact, words)

@@ -259,7 +259,7 @@ class Cache:
 
 
 class Notes:
-    """The record that pieces write in a pass: added losses, and values made once. It is no dataclass, because FSDP
+    """The record that pieces write in a pass: added losses, and values made once. It is not a dataclass, because FSDP
     gives a block copies of dataclasses, and what is written into a copy is lost.
     """
 
@@ -296,7 +296,7 @@ class Context:
     def seen(self) -> tuple[Tensor, Tensor]:
         """The arguments of the position's hooks, for the queries and for the keys."""
         if self.position.reads_tree and (self.places.tree is None) != (self.keys.tree is None):
-            raise outside_tree("a mixer attends to keys that are no tokens")
+            raise outside_tree("a mixer attends to keys that are not tokens")
         return self.places.seen_by(self.position), self.keys.seen_by(self.position)
 
     @property

@@ -269,7 +269,7 @@ def check_reads(tower: Tower, key: str, fix: str) -> None:
     """Refuse cross-attention in a tower that has no encoder to read."""
     for piece in tower.modules():
         if isinstance(piece, Mixer) and piece.reads_memory:
-            raise ScalingError(f"{type(piece).__name__} reads an encoder, and here is none to read", key=key, fix=fix)
+            raise ScalingError(f"{type(piece).__name__} reads an encoder, and the model has none", key=key, fix=fix)
 
 
 def check_writes(tower: Tower) -> None:
@@ -308,7 +308,10 @@ class Encoder(OneTower):
         return self.encoder(batch, tree=batch.tree, cache=cache)
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
-        what, fix = "an encoder sees what comes after and cannot write", "take a Decoder or an EncoderDecoder"
+        what, fix = (
+            "an encoder cannot write text: each token sees those after it",
+            "take a Decoder or an EncoderDecoder",
+        )
         raise ScalingError(what, key="model.kind", value="Encoder", fix=fix)
 
     def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:

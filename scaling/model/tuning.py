@@ -159,7 +159,7 @@ def targeted(model: nn.Module, targets: list[str]) -> list[Map]:
             # Experts keep their matrices side by side in one tensor: a slot would miss them.
             weights = [getattr(module, "weight", None) for module in piece.modules() if slot == target]
             if any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
-                what = f"{type(piece).__name__} has matrices that are no linear maps"
+                what = f"{type(piece).__name__} has matrices that are not linear maps"
                 fix = "name its maps (gate, query), or take Adapters"
                 raise ScalingError(what, key="targets", value=target, fix=fix)
     return [linear for linear in linear_maps if any(_names(target, linear) for target in targets)]

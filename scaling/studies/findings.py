@@ -160,7 +160,7 @@ def find(
 
     `setup` states how the runs were trained, where the question's `define` does not; `announce` is given each step that
     takes time.
-    Runs that do not bear the law are no error: a study can be looked at from its first run on.
+    Runs that do not bear the law are not errors: a study can be looked at from its first run on.
     """
     from scaling.laws.fit import FittedLaw
     from scaling.laws.horizon import best_points, tuned

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Cell = dict[str, Any]  # a run's own keys
 Axes = Mapping[str, Sequence[Any]]
-Price = Callable[[Cell], "Cost"]  # what the model of a cell costs; a budget is no part of it
+Price = Callable[[Cell], "Cost"]  # what the model of a cell costs; a budget is not part of it
 
 Definition = Literal[
     "exact", "6N", "6N_non_embedding", "kaplan_with_attention", "with_last_layer", "with_attention_and_last_layer"

@@ -91,7 +91,7 @@ def _assembled(run: Run) -> Experiment:
         config = compose(str(run.start), run.task, run.overrides, runs=run.root)
     experiment = assemble(config)
     experiment = _trunk_of(experiment) if run.is_trunk else experiment
-    what = "this is not the run that was planned: its data, its files or the words given here differ"
+    what = "this is not the run that was planned: its data, its files or the overrides differ"
     refuse(run_id(experiment.spec) != run.run, what, "give the changed study another name", key="run", value=run.run)
     return experiment
 
@@ -193,7 +193,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
 
 def _command(question: Question, overrides: Sequence[str]) -> Words:
-    """The command that makes the plan again. Where the ledger lies is no part of it, nor is the folder of a file."""
+    """The command that makes the plan again. Where the ledger lies is not part of it, nor is the folder of a file."""
     if not question.source:
         return ()
     scale = [] if question.at is None else ["--at", question.at]

@@ -294,7 +294,7 @@ def _field(key: str, value: Any) -> Any:
         case "at":
             for name in value:
                 if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-                    raise ScalingError(f"{name!r} is no name of a scale", fix="take letters, digits, '_' and '-'")
+                    raise ScalingError(f"{name!r} is not a name of a scale", fix="take letters, digits, '_' and '-'")
     return value
 
 
@@ -369,7 +369,7 @@ def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]
 
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
-    """`quickstart data=python` is quickstart-data-python. Words that change no run are no part of the name."""
+    """`quickstart data=python` is quickstart-data-python. Words that change no run are not part of the name."""
     counted = [word for word in words if is_counted(word.partition("=")[0])]
     parts = [stem, *([] if at is None else [at]), *counted]
     name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-") for part in parts)
@@ -412,7 +412,7 @@ def _axes(config: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
         if not isinstance(values, list) or not values:
             raise config.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
         if len({json.dumps(value) for value in values}) < len(values):
-            raise config.error(f"{where}.{key}", "a value is there twice")
+            raise config.error(f"{where}.{key}", "a value appears twice")
     return axes
 
 

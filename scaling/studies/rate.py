@@ -95,7 +95,7 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
     except OSError as error:
         raise from_os(error, "cannot read it").at(**place) from None
     except (KeyError, TypeError, ValueError, ScalingError):
-        raise ScalingError("is no fit of a named law", fix=fix, **place) from None
+        raise ScalingError("is not a fit of a named law", fix=fix, **place) from None
     if law.target != target:
         raise ScalingError(f"is a fit of {law.target}, not of {target}", fix=fix, **place)
     if absent := [name for name in law.inputs if name not in columns]:

@@ -211,7 +211,9 @@ def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple
     first, runs = values[0].config, sweep.size
     if local and sweep.hyperband is not None and rank_count(first) > 1:
         # Hyperband is reported to by the process that trains, so a run is one process.
-        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set trainer.devices=1")
+        raise sweep.config.error(
+            "early_terminate", "without a server it can stop only runs on one device", "set trainer.devices=1"
+        )
     if sweep.method == "grid":  # all cells, or an even part of a large grid's
         sample = (cell(sweep, number) for number in range(0, runs or 1, -(-(runs or 1) // SAMPLE)))
     else:

@@ -159,11 +159,11 @@ def _choice(values: Sequence[Any], probabilities: Sequence[float] | None = None)
     if not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
-        raise ScalingError("a value is there twice", key="values")
+        raise ScalingError("a value appears twice", key="values")
     if probabilities is None:
         return Distribution(tuple(values))
     if len(probabilities) != len(values) or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
-        raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
+        raise ScalingError("expected a probability for each value, with sum 1", key="probabilities")
     return Distribution(tuple(values), tuple(probabilities))
 
 

@@ -256,18 +256,18 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
     if words[1:3] == ["-m", "scaling"]:
         words = words[2:]
     if not words or {Path(words[0]).name, Path(str(program)).name} != {"scaling"}:
-        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=FIX)
+        raise ScalingError("the command does not run scaling", value=" ".join(map(str, command)), fix=FIX)
     words, _ = _parted(words)
     if words[1:2] != ["train"]:
-        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=FIX)
+        raise ScalingError("the command of a sweep is scaling train", value=" ".join(map(str, command)), fix=FIX)
     words_left = [word for word in words[2:] if word not in ARGUMENTS]
     if len(words_left) != len(words) - 3:
-        raise ScalingError("the parameters reach a run in one place", fix=FIX)
+        raise ScalingError("the command must pass the parameters once", fix=FIX)
     if options := [word for word in words_left if word.startswith("--") and "=" not in word]:
         fix = "write key=value, or the keys into a file that `scaling train` names"
-        raise ScalingError("a sweep's command has no options", value=options[0], fix=fix)
+        raise ScalingError("the command of a sweep takes no options", value=options[0], fix=fix)
     if foreign := [word for word in words_left if word.startswith("${")]:
-        what = "this word of W&B's is none that we read"
+        what = "this macro of W&B is not supported"
         raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))
     return tuple(word.removeprefix("--") for word in words_left)
 
@@ -294,7 +294,7 @@ def _parameters(tree: Any) -> dict[str, Distribution]:
     for key, line in tree.items():
         with under(key):
             if not isinstance(line, dict):
-                raise ScalingError("expected what it may be", fix="write {values: [1, 2]} or {value: 1}")
+                raise ScalingError("expected a distribution", fix="write {values: [1, 2]} or {value: 1}")
             if set(line) != {"parameters"}:
                 parameters[key] = distribution(line)
                 continue

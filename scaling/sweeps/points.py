@@ -49,7 +49,7 @@ def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     plans = [entered(ledger, study) for study in studies]
     by_run = {line["run"]: line for plan in plans for line in rows(ledger, plan)}
     table = list(by_run.values()) or [_unplanned(ledger, run) for run in ledger.runs()]
-    refuse(not table, "is a ledger of no runs", "train some, or give a table of runs", file=folder)
+    refuse(not table, "the ledger holds no runs", "train some, or give a table of runs", file=folder)
     columns = dict.fromkeys(name for line in table for name in line)
     return load_points([{**columns, **line} for line in table], name=str(folder), **choices)
 
@@ -85,7 +85,9 @@ def curves_of_study(folder: Path) -> Iterator[Curve]:
     """The curves of the study in this folder, or of the one study of this ledger."""
     studies = _studies(folder)
     if studies is None:
-        raise ScalingError("is no study's folder", file=folder, fix="name runs/studies/NAME, or a table of curves")
+        raise ScalingError(
+            "is not the folder of a study", file=folder, fix="name runs/studies/NAME, or a table of curves"
+        )
     ledger, names = studies
     refuse(len(names) != 1, f"holds {len(names)} studies", "name the folder of one: runs/studies/NAME", file=folder)
     plan = entered(ledger, names[0])

@@ -389,7 +389,7 @@ def _write_points(
         enter(ledger, plan)
         table = rows(ledger, plan)
     if not table:
-        raise ScalingError("none of its runs are ours", key="PROJECT", value=name)
+        raise ScalingError("none of its runs were trained by scaling", key="PROJECT", value=name)
     path = ledger.root / "points.csv"
     write_points(table, path)
     return path

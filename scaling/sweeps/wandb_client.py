@@ -44,7 +44,7 @@ def connect(no_key: str = NO_KEY) -> wandb.Api:
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     try:
         client = wandb.setup(settings=wandb.Settings(**SETTINGS)).settings
-    except UsageError as error:  # of a key, which is no text to print
+    except UsageError as error:  # of a key, which is not a text to print
         what, fix = f"W&B refuses it: {str(error).partition(':')[0]}", "correct the variable, or unset it"
         raise ScalingError(what, key="WANDB_API_KEY", fix=fix) from None
     except ValueError as error:  # pydantic's, which names the setting

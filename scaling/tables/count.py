@@ -84,7 +84,7 @@ def _training_flops(config: Config, family: str) -> int:
     """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
     steps, size, of_window = config["trainer.max_steps"], BatchSize.of(config["train.batch"]), cost(config)
     if steps is None:
-        what, key = "training FLOPs are those of trainer.max_steps", "trainer.max_steps"
+        what, key = "training FLOPs need trainer.max_steps", "trainer.max_steps"
         raise ScalingError(what, key=key, fix="set it in the table")
     sides = 2 if family == "encoder_decoder" else 1
     tokens = size.before(steps) * of_window.tokens if size.tokens is None else steps * sides * size.tokens
@@ -174,7 +174,7 @@ def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
         size = {key: getattr(shape, key) for key in ("heads", "key_heads", "vocabulary", "length")} | {"width": width}
     model = config.build("model", {**size, "layers": layers})
     if model.family != "decoder":
-        raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
+        raise config.error("model.kind", "steps and paths are measured on decoders only", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []

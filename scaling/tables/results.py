@@ -138,7 +138,7 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns:
             if not {"row", "seed"} <= words.keys():
                 if not study:  # a study over the same rows that compares something else
                     continue
-                raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
+                raise ScalingError(f"it is not a study of {table.name}", file=ledger.root, key="study", value=name)
             settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word != COMPARED))
             if planned.setdefault((words["row"][1], words["seed"][1]), run)["run"] != run["run"]:
                 settings.add(("a row that has changed since",))
@@ -268,7 +268,7 @@ def read_points(path: Path, table: Table) -> Results:
     types = TYPES | {column.name + SCORE: float for column in downstream}
     if not {*TYPES, *OF_ALL} - OPTIONAL <= header <= {*types, *of_all}:
         fix = f"its columns are {', '.join([*TYPES, *OF_ALL])}"
-        raise ScalingError("these are no points of a table", file=path, fix=fix)
+        raise ScalingError("these are not the points of a table", file=path, fix=fix)
     runs, numbers = [], dict[tuple[str, str], int]()
     for number, line in enumerate(lines, 2):
         first = numbers.setdefault((line["row"], line["seed"]), number)
@@ -277,7 +277,7 @@ def read_points(path: Path, table: Table) -> Results:
             raise ScalingError(what, file=path, line=number, key="run", value=line["run"], fix="delete one of them")
         for name in of_all:
             if line[name] != lines[0][name]:
-                what, fix = "is another than in the first line, and is one for all", "keep one table a file"
+                what, fix = "differs from the first line, and all lines must agree", "keep one table a file"
                 raise ScalingError(what, file=path, line=number, key=name, value=line[name], fix=fix)
         names = [name for name in types if line.get(name) or name in REQUIRED]
         runs.append(record(**{name: number_of(line, name, types[name], path, number) for name in names}))

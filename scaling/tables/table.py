@@ -287,7 +287,9 @@ def _baselines(file: TableFile, rows: Sequence[Row]) -> dict[str, str]:
         _known(file, f"baseline.{heading}", name, inside, f"no row {name!r} under this heading")
     for heading in headings:
         if heading not in baseline:
-            raise file.config.error("baseline", f"none for the heading {heading!r}", f"write {{{heading}: ROW, …}}")
+            raise file.config.error(
+                "baseline", f"no baseline is named for the heading {heading!r}", f"write {{{heading}: ROW, …}}"
+            )
     return {row.name: baseline[row.heading] for row in rows}
 
 
@@ -345,9 +347,11 @@ def _downstream(file: TableFile, published: Collection[str]) -> tuple[Downstream
         for heading, line in item.items() if isinstance(item, Mapping) else [(name_of(item), item)]:
             column, key = _column(file, str(heading), line, published), f"downstream.{heading}"
             if not column.name or "\n" in column.heading:
-                raise file.config.error(key, "this is no heading", "take one line with a letter")
+                raise file.config.error(key, "expected a heading", "write one line of text")
             if (like := columns.setdefault(column.name, column)) is not column:
-                raise file.config.error(key, f"it is too like the heading {like.heading!r}", "rename one of them")
+                raise file.config.error(
+                    key, f"it names the same column as the heading {like.heading!r}", "rename one of them"
+                )
             for task, keys in column.tasks.items():
                 if settings.setdefault(task, keys) != keys:  # its runs would be two
                     what = f"{name_of(task)} has other keys under another heading"

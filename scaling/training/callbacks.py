@@ -144,7 +144,7 @@ class LedgerCallback(Checkpoint):
             self._leave(trainer, signal)
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
+        self._since += time.perf_counter() - self._started  # an evaluation is not part of the training's speed
         count, planned = module.evaluation.batches, len(trainer.val_dataloaders)  # type: ignore[arg-type]
         if count != planned:  # or its loop
             raise Incomplete("batches of the evaluation", count, planned)

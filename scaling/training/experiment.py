@@ -414,7 +414,7 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
         config.refuse(train["tokens"] < least, "train.tokens", what, "take a smaller train.batch")
     else:
         fix = "set train.tokens or trainer.max_steps"
-        config.refuse(not batches.passes(1), "train.epochs", "there is no end to the data", fix)
+        config.refuse(not batches.passes(1), "train.epochs", "the data have no end", fix)
     bound = 1
     while reached(bound) < needed:
         bound *= 2

@@ -161,7 +161,7 @@ def named(task: str) -> str:
 def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
     """The goal of the task of a `data` line: its answer, labels, order and metric."""
     fix = "name one of `scaling tasks`, or a file with data of the kind Task"
-    refuse(not _is_task(data), "it is no task", fix, key="TASK", value=task)
+    refuse(not _is_task(data), "it is not a task", fix, key="TASK", value=task)
     line = {key: value for key, value in data.items() if key != "fingerprint"}
     if data["kind"] == "Task":
         line = {"tokenizer": {"kind": "Byte"}, **line}  # where it has none yet, that of a run comes later
@@ -171,7 +171,7 @@ def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
 
 
 def check_task(task: str) -> None:
-    """Refuse what is no task, or a file that cannot be read, before anything is trained for it."""
+    """Refuse what is not a task, or a file that cannot be read, before anything is trained for it."""
     goal(load("decoder", [f"data={named(task)}"]).tree["data"], task)
 
 
@@ -252,13 +252,13 @@ def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, run
     _ = source.codec
     data = _line(source, {"data": named(task), **_tokenized(source)}, words, runs)
     fix = "name one of `scaling tasks` that is made of texts, or its file"
-    refuse(data["kind"] != "Task", "it is no task of texts", fix, key="TASK", value=task)
+    refuse(data["kind"] != "Task", "it is not a task of texts", fix, key="TASK", value=task)
     return data
 
 
 def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a corpus that is named, or of the one that a run was trained on."""
-    what = "what it was trained on is not known here"
+    what = "the training data of the run are unknown"
     refuse(name is None and not source.data, what, "name prepared data", key="CORPUS")
     return _line(source, {"data": name or source.data}, words, runs)
 

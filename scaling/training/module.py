@@ -113,7 +113,7 @@ class FamilyModule(LightningModule):
         return self._device_mesh is not None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """To another device, say: with the models that are no part of what is trained."""
+        """To another device, say: with the models that are not part of what is trained."""
         super()._apply(fn, recurse)
         for model in (self.weights.full, self.weights.evaluated) if self.torch_optimizers else ():
             if model is not self.weights.trained:

@@ -39,8 +39,8 @@ class RankFailed(Exception):
 
 
 def _variables() -> Mapping[str, str]:
-    """The variables of a rank. A script that sbatch runs has SLURM's variables too, but is no step of the job; workers
-    of a study are steps that submitit starts, and no ranks.
+    """The variables of a rank. A script that sbatch runs has SLURM's variables too, but is not a step of the job; the
+    workers of a study are steps that submitit starts, and not ranks.
     """
     if "RANK" in os.environ or "SLURM_STEP_ID" not in os.environ or "SUBMITIT_EXECUTOR" in os.environ:
         return os.environ

@@ -56,7 +56,7 @@ def train(experiment: Experiment, **observers: Any) -> dict[str, Any]:
         result = ledger.result(run_id(experiment.spec))
     if ledger is None or result is None:
         fix = "wait for it, or end it; `scaling show --json` has its host and its pid"
-        raise ScalingError("another worker is at this run", key="run", value=run_id(experiment.spec), fix=fix)
+        raise ScalingError("another worker trains this run", key="run", value=run_id(experiment.spec), fix=fix)
     report_again(experiment, ledger, result)
     return {**result, "already": True}
 
@@ -77,7 +77,7 @@ def train_run(
     """
     if not launched() and rank_count(experiment.config) > 1:
         if callbacks or loggers:
-            what = "callbacks and loggers of this process cannot join several others"
+            what = "callbacks and loggers cannot be passed to several ranks"
             raise experiment.config.error("trainer.devices", what, "take trainer.devices=1")
         count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
         threads = suited(experiment, max(1, cores() // count))

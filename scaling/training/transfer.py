@@ -282,7 +282,9 @@ def depths(model: Family) -> dict[str, int]:
 def check_head(model: Family, objective: Any, source: Source) -> None:
     """Refuse a head that predicts other answers than the task has, or another number of classes."""
     head, kind = cast(Any, model.head), type(model.head).__name__
-    what = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
+    what = (
+        "the model predicts the token before each too" if model.learns_previous else "the model reads in one direction"
+    )
     fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
     is_other = model.learns_previous != getattr(objective, "previous", False)
     refuse(is_other, what, fix, key="objective.kind", value=type(objective).__name__)

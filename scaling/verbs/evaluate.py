@@ -80,7 +80,7 @@ def evaluate(
     what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
     refuse(is_other, what, fix, key="paired-bootstrap", value=paired)
     answers = [example.answer for example in source.examples if example.answer is not None]
-    refuse(not answers, "the labels of this split are kept back", "take another split", key="split", value=split)
+    refuse(not answers, "the labels of this split are not published", "take another split", key="split", value=split)
 
     from scaling.training.evaluation import Predictor
 

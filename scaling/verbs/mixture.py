@@ -49,7 +49,7 @@ def mixture(
     losses = domains if any(name in table for name in domains) else ["loss"]
     for name, value in weights.items():
         is_weight, fix = name in losses and value >= 0, f"weigh {', '.join(losses)} by numbers from 0"
-        refuse(not is_weight, "is no weight of a loss", fix, key=f"weights {name}", value=value)
+        refuse(not is_weight, "is not a weight of a loss", fix, key=f"weights {name}", value=value)
     weight = [weights.get(name, 1.0) for name in losses]
     refuse(not any(weight), "are all zero", "leave one out", key="weights")
     what, fix, sizes = "has no size", "take --law joint, or leave --at out", set[str]()

@@ -114,7 +114,7 @@ class Model:
         from scaling.evaluation.likelihood import MASK, filled
 
         if self.family != "encoder":
-            what, fix = f"a run of the family {self.family} fills no mask", "take `generate`, or an encoder"
+            what, fix = f"a run of the family {self.family} cannot fill masks", "take `generate`, or an encoder"
             raise ScalingError(what, key="prompt", value=text, fix=fix)
         if self.tokenizer is None:
             raise ScalingError("this model has no tokenizer", key="prompt", fix="take a run that was trained on text")
@@ -148,7 +148,7 @@ class Model:
         from scaling.evaluation.likelihood import masked
 
         is_text = text == text.encode(errors="ignore").decode()  # a terminal may pass on bytes that are none
-        refuse(not is_text, "it is no UTF-8", "convert it, as by iconv", key="prompt", value=text)
+        refuse(not is_text, "it is not UTF-8", "convert it, as by iconv", key="prompt", value=text)
         has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
         if self.tokenizer is not None:
             tokens = masked(self.tokenizer, self.ids, text) if has_gaps else [*self.tokenizer.encode([text])[0]]
@@ -211,7 +211,7 @@ def _lines() -> list[str]:
     try:
         return [] if sys.stdin is None or sys.stdin.isatty() else [line.rstrip("\r\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
-        raise ScalingError(f"standard input is no UTF-8: {error}", fix="convert it, as by iconv") from None
+        raise ScalingError(f"standard input is not UTF-8: {error}", fix="convert it, as by iconv") from None
 
 
 @verb
@@ -320,7 +320,7 @@ def _new(name: str | Path) -> Iterator[Path]:
     """A new or empty folder; after the context it is whole or absent, also after an error."""
     folder = Path(name).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ScalingError("it is there already", file=name, fix="name another with --to")
+        raise ScalingError("it exists already", file=name, fix="name another with --to")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         partial = Path(work, folder.name)

@@ -132,7 +132,13 @@ def plan(
     from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
 
-    refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
+    refuse(
+        budget and adaptive is None,
+        "it applies to adaptive studies only",
+        "add --adaptive GOAL",
+        key="--budget",
+        value=budget,
+    )
     words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, words)
     usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
@@ -267,7 +273,13 @@ def study(
     from scaling.studies.progress import announcer, listener
     from scaling.studies.tasks import task_plan, with_tasks
 
-    refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
+    refuse(
+        budget and adaptive is None,
+        "it applies to adaptive studies only",
+        "add --adaptive GOAL",
+        key="--budget",
+        value=budget,
+    )
     words, announce, decided = list(overrides), announcer(progress), None
     if adaptive is None:
         plan, why = estimate.choose_scale(study, at, words, workers)
@@ -342,7 +354,7 @@ def report(
         from scaling.reports.write import fit_again, is_kept
 
         folder = Path(study).resolve()
-        refuse(not is_kept(folder), "is no kept report", "`--keep` writes one", key="STUDY", value=str(folder))
+        refuse(not is_kept(folder), "is not a kept report", "`--keep` writes one", key="STUDY", value=str(folder))
         refuse(keep is not None, "is a kept report already", "leave out --keep", key="STUDY", value=str(folder))
         return _study(*fit_again(folder, announcer(progress)))
     ledger = Ledger.open(runs)

@@ -101,12 +101,16 @@ def sweep(
     if missing and checked.method != "grid":
         raise checked.config.error("method", f"{checked.method} has no list of cells", "--local draws its own")
     if local and checked.size is None:
-        raise checked.config.error("method", f"{checked.method} has no end", "set run_cap in the file, or --count N")
+        raise checked.config.error(
+            "method", f"{checked.method} never ends by itself", "set run_cap in the file, or --count N"
+        )
     if local and checked.metric is not None and "target" in checked.tree["metric"]:
         raise checked.config.error("metric.target", "here a sweep goes on to its end", "leave it out, or set run_cap")
     if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
         key = "method" if checked.method == "bayes" else "early_terminate"
-        raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
+        raise checked.config.error(
+            key, f"it needs results to choose cells, and {executor} submits all cells at once", "take local"
+        )
 
     from scaling.sweeps.cells import check, described
 
@@ -166,9 +170,9 @@ def pull(
     with which the study or the table was trained.
     """
     if study is not None and table is not None:
-        raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
+        raise ScalingError("it does not combine with --study", key="--table", value=table, fix="leave one of them out")
     if overrides and study is None and table is None:
-        raise ScalingError("overrides are of a study or a table", key=overrides[0], fix="name it: --study or --table")
+        raise ScalingError("overrides need a study or a table", key=overrides[0], fix="name it: --study or --table")
     planned, words = None, list(overrides)
     if study is not None or table is not None:
         from scaling.studies.plan import plan

@@ -126,13 +126,15 @@ def table(
 
     of_runs = [("train", train), ("from", source), ("study", study), ("downstream", downstream), ("keep", keep)]
     if counts and (others := [option for option, value in of_runs if value]):
-        raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+        raise ScalingError("--counts reads no runs", key=f"--{others[0]}", fix="leave it or --counts out")
     for option, value in (("workers", workers), ("retry-failed", retry_failed)):
         refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
     is_page = keep is None or Path(keep).suffix == ".md"
-    refuse(not is_page, "is no page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
+    refuse(not is_page, "is not a page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
     if train and source is not None:
-        raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix="leave it out")
+        raise ScalingError(
+            "--train takes its runs from the ledger", key="--from", value=str(source), fix="leave it out"
+        )
     file, words = read(name).only(list(rows)).seeded(list(overrides))
     results, missing, scored = None, None, file.chosen(downstream)
     if train and downstream and not scored:
@@ -185,7 +187,7 @@ def decide(
         found_decisions = decisions(file, results, larger)
     else:
         for option, value in (("against", against), ("study", study), ("downstream", downstream)):
-            what = "the runs of --from are of a study"
+            what = "it does not combine with --from"
             refuse(value, what, "leave it out", key=f"--{option}", value=str(value))
     refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
     return Decisions({"table": file.name, "decisions": found_decisions})

@@ -72,7 +72,7 @@ def test_documents_end_at_eos_and_masked_ones_part_and_the_vocabulary_may_be_tha
     joined, masked = (training(source, objective, BatchSize.of(4), 0, how).batch(0) for how in ("join", "mask"))
     assert joined.documents is None
     assert (masked.documents == 1 + (joined.tokens == 3).cumsum(1) - (joined.tokens == 3).long()).all()
-    # The first token of a document is no target of the one before.
+    # The first token of a document is not a target of the one before.
     assert torch.equal(masked.targets, joined.targets.masked_fill(joined.tokens == 3, -100))
     assert pickle.loads(pickle.dumps(source)).read(np.array([2]), 120).tokens.tolist() == own.tokens.tolist()
     assert len(pickle.dumps(source)) < 2000

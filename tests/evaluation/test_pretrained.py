@@ -243,10 +243,10 @@ def test_a_corpus_has_a_pseudo_perplexity_and_masks_are_filled(language, capsys)
 def test_a_mistake_is_one_line(language, capsys):
     decoder, encoder = (language.ids[family] for family in ("decoder", "encoder"))
     for words, message in (
-        (["evaluate-corpus", decoder, "synthetic"], "it is no corpus of texts"),
+        (["evaluate-corpus", decoder, "synthetic"], "it is not a corpus of texts"),
         (["evaluate-corpus", decoder, "--stride", "65"], "it is from 1 to the window of 64"),
         (["evaluate-corpus", encoder, "--stride", "4"], "does not apply to a run of the family encoder"),
-        (["evaluate-options", decoder, "which_language"], "it is no task of texts"),
+        (["evaluate-options", decoder, "which_language"], "it is not a task of texts"),
         (["generate", encoder, "--prompt", "ba"], "it has no mask"),
         (["generate", encoder, "--prompt", "ba [MASK]" * 60], "more than the window of 34"),
     ):

@@ -44,7 +44,7 @@ def test_tokens_of_python_have_the_places_of_their_nodes(places):
 def test_windows_keep_the_places_of_their_documents_and_a_position_without_a_tree_is_refused(
     places, tmp_path, monkeypatch
 ):
-    """Of eight sources, one of which is no Python."""
+    """Of eight sources, one of which is not Python."""
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "data"))
     sources = [f"def f{n}(x):\n    return x + {n}  # e\n" for n in range(7)] + ["this is no python\n"]
     (tmp_path / "sources.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sources))

@@ -90,7 +90,7 @@ SIZES = {
     **{name: {**SIZE, "head_width": 12, "hidden": 80} for name in ("t5", "t5_v1_1")},
     **{name: {**SIZE, "key_heads": 2, "hidden": 80} for name in ("llama", "mistral", "qwen2")},
     "gemma": {**SIZE, "key_heads": 1, "head_width": 12, "hidden": 80},
-    "bloom untied": {**SIZE, "width": 48, "heads": 6},  # ALiBi's slopes where heads are no power of two
+    "bloom untied": {**SIZE, "width": 48, "heads": 6},  # ALiBi's slopes where heads are not a power of two
 }
 ROWS, TOKENS, SOURCE = 3, 40, 44
 PADDED = (0, 5, 17)  # padding of each row

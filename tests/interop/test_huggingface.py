@@ -168,7 +168,7 @@ def spoil(tensors):
 
 FILE, INDEX, COPY = weights.FILE, weights.INDEX, "cls.predictions.decoder.weight"
 DAMAGED: list[tuple[str, Any, str]] = [
-    ("gpt2", lambda folder: (folder / FILE).write_text("garbage"), f"{FILE}: it is no whole safetensors file"),
+    ("gpt2", lambda folder: (folder / FILE).write_text("garbage"), f"{FILE}: it is not a whole safetensors file"),
     ("gpt2", lambda folder: (folder / FILE).rename(folder / "pytorch_model.bin"), "pickles are not read"),
     ("gpt2", elsewhere, "lists ../other.safetensors, which is not next to it"),
     ("gpt2", lambda folder: changed(folder, spoil), "transformer.h.0.mlp.c_fc.weight is 30×24 instead of 24×30"),

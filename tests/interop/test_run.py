@@ -125,14 +125,14 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
     for words, message in {
         "generate run --prompt=x": "no tokenizer",
         "generate run --prompt=-1": "token -1 is beyond the vocabulary of 260",
-        "generate run --prompt=\udcff": "it is no UTF-8",
+        "generate run --prompt=\udcff": "it is not UTF-8",
         "show run": "it is a model without a ledger",
         "generate altered --prompt=5": "missing decoder.stack.norm.gain, extra stranger",
         "generate named --prompt=5": "ids.json.eos='two': expected a whole number from 0 and below 260",
         "generate beyond --prompt=5": "ids.json.start=260: expected",
         "export run --to altered": "there already",
         "import run": "there is no config.json",
-        "import pipe": "pipe/config.json: is no regular file",
+        "import pipe": "pipe/config.json: is not a regular file",
     }.items():
         assert message in refused(capsys, *words.split())
     own = ["generate", "run", "--prompt", "5 9", "--steps", "3"]

@@ -199,7 +199,11 @@ NUMBERS = {
 def test_conditions_choose_rows_and_numbers_are_read_as_people_write_them():
     for text, rows in CONDITIONS.items():
         assert condition(text, "where").mask(COLUMNS, "where").tolist() == rows, text
-    for text, what in (("N", "is no condition"), ("1e6<N<1e8", "two comparisons"), ("corpus>c4", "a column of words")):
+    for text, what in (
+        ("N", "is not a condition"),
+        ("1e6<N<1e8", "two comparisons"),
+        ("corpus>c4", "a column of words"),
+    ):
         with pytest.raises(ScalingError, match=what):
             condition(text, "where").mask(COLUMNS, "where")
     assert {text: parse_number(text) for text in NUMBERS} == NUMBERS

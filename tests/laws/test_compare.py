@@ -151,5 +151,5 @@ def test_runs_of_two_tables_with_one_name_share_no_error_and_only_laws_of_comput
     same, apart = (advantage(*sets(*names), names=("a", "b")).k for names in (("r", "r"), ("r", "s")))
     assert (same.low, same.high) == pytest.approx((apart.low, apart.high))
     for law in ("over_training", "batch_size_c"):
-        with pytest.raises(ScalingError, match="is no law of the loss in N and D, or in C"):
+        with pytest.raises(ScalingError, match="is not a law of the loss in N and D, or in C"):
             advantage(*sets("r", "s"), names=("a", "b"), law=law)

@@ -160,7 +160,7 @@ def test_a_target_that_is_not_identified_has_no_value_and_states_the_points():
     assert "not identified by chinchilla of 16 points, N 100M to 400M, D 10B to 40B" in str(found)
     with pytest.raises(ScalingError, match="the optimum is not identified"):
         found.optimum(1e26)
-    with pytest.raises(ScalingError, match="is no law of N and D alone"):
+    with pytest.raises(ScalingError, match="is not a law of N and D alone"):
         scaling.fit(line(12), law="power_law_floor_c", intervals="none", starts=24).optimum(1e26)
 
 

@@ -1,4 +1,4 @@
-"""The table of a fit: every format and folder, counts, units, definitions, and what is no table, in one line."""
+"""The table of a fit: every format and folder, counts, units, definitions, and what is not a table, in one line."""
 
 import json
 from typing import Any

@@ -211,7 +211,7 @@ def test_a_sequence_beyond_the_positions_of_a_mixer_is_refused_and_padding_is_no
     assert piece(x, context(SHAPE, "Bidirectional", rows=ROWS, documents=padded, length=LENGTH + 1)).isfinite().all()
 
 
-SEEN = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])  # source tokens that are no padding
+SEEN = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])  # source tokens that are not padding
 SINGLE = {
     "additive": "AdditiveAttention",
     "general": "MultiplicativeAttention",

@@ -225,7 +225,7 @@ def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
     assert (figure, remarks[0]) == ("not identified", "E is not separated from A")
     assert answer(found).standing == "identified"
     assert next(iter(summary(found, known)))[1] == "2.098"
-    # A wide exponent is no answer, and the floor still is.
+    # A wide exponent is not an answer, and the floor still is.
     said = answer(without("alpha", "alpha lies anywhere"))
     assert said.standing == "identified in part"
     assert said.sentence.startswith("These runs do not identify all of the law: alpha lies anywhere")
@@ -379,7 +379,7 @@ def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, c
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
     copy = shutil.copytree(kept, tmp_path / "small")
     monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()  # which is no ledger: those of studies may lie in it
+    Path("runs").mkdir()  # which is not a ledger: those of studies may lie in it
     report = scaling.report("small")
     steps = [line.removeprefix("scaling: ") for line in capsys.readouterr().err.splitlines()]
     assert steps == ["fit chinchilla to 15 runs", "draw 6 figures"]

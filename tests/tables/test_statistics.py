@@ -122,5 +122,5 @@ def test_the_sizes_of_a_study_decide_for_the_largest():
     assert len(found.decisions) == 12
     assert {decision["large"] for decision in found.decisions} == {"width=96 D=2M"}
     assert found.data.loc[found.data["small"] == "width=72 D=2M", "accuracy"].tolist() == [1.0]
-    with pytest.raises(ScalingError, match="the runs of --from are of a study"):
+    with pytest.raises(ScalingError, match="it does not combine with --from"):
         scaling.decide("narang2021", source=points, against=KEPT)

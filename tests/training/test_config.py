@@ -19,7 +19,7 @@ BAD = {
     "schedule.warmup=12": "warmup",
     "train.tokens=null trainer.max_steps=null": "train.tokens",
     "train.tokens=10 trainer.max_steps=null": "less than one batch",
-    "train.epochs=1 trainer.max_steps=null train.tokens=null": "there is no end to the data",
+    "train.epochs=1 trainer.max_steps=null train.tokens=null": "the data have no end",
     "train.epochs=1": "trainer.max_steps sets the length of training too; set trainer.max_steps to null",
     f"train.batch={{0: 4, 5: {2**40}}}": "more than 4,194,304 rows a step",
     "train.micro_batch=3": "do not divide",
@@ -67,7 +67,7 @@ def test_a_model_has_the_ids_that_its_data_need(changes, size, tmp_path, capsys)
 
 
 def test_a_small_run_trains_with_one_thread_unless_a_person_asks(tmp_path, monkeypatch):
-    """It leaves torch as it was, and the number is no part of what the run is."""
+    """It leaves torch as it was, and the number is not part of what the run is."""
 
     def threads(**changes: Any) -> int:
         line = words(tmp_path, trainer__max_steps=2, schedule__warmup=0, **changes)

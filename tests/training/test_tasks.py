@@ -155,7 +155,7 @@ def test_what_is_filled_in_is_told_and_can_be_set_otherwise(pretrained, tmp_path
 
 BAD = {
     "finetune zz class": "there is no such run",
-    "finetune encoder synthetic": "it is no task",
+    "finetune encoder synthetic": "it is not a task",
     "finetune decoder text model.head=Span": "a head of next tokens",
     "finetune encoder text": "an encoder cannot write",
     "finetune encoder class data.text={sentence}": "the data have no field 'sentence'",

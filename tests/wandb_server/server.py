@@ -292,7 +292,7 @@ class Listening(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed cuts its connection; that is no failure of the server."""
+        """A client that was killed cuts its connection; that is not a failure of the server."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -91,7 +91,7 @@ class Columns:
             named = [str(head) for head in _words(value, "heads")]
             what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
             refuse(len(named) != len(texts), what, key="heads")
-            places(named)  # refuses what is no tree
+            places(named)  # refuses what is not a tree
             heads = tuple(map(int, named))
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
         return Example(texts=texts, prompt=prompt, heads=heads)
@@ -233,7 +233,7 @@ def _number(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    refuse(not abs(number) < 1e38 or number == IGNORE, "this is no number below 1e38", key="label", value=value)
+    refuse(not abs(number) < 1e38 or number == IGNORE, "this is not a number below 1e38", key="label", value=value)
     return number
 
 

@@ -59,7 +59,7 @@ class parallel(Layout):
 
     def check(self, columns: Columns) -> None:
         if columns is not None and len(columns) != 2:
-            raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
+            raise ScalingError("two files need two columns", key="columns", value=columns, fix="write [source, target]")
 
     def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         refuse(
@@ -170,7 +170,9 @@ class dialogue(Layout):
                     turns = [(str(turn["speaker"]), str(turn["text"])) for turn in record["turns"]]
                 except (KeyError, TypeError) as error:
                     fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
-                    raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
+                    raise ScalingError(
+                        f"the line is not a dialogue: {error}", file=file, line=number, fix=fix
+                    ) from error
                 what = f"it has {plural(len(turns), 'turn')}, so no reply"
                 refuse(len(turns) < 2, what, "remove the line, or write the turn that replies", file=file, line=number)
                 marked = [f"<{speaker}> {text}" for speaker, text in turns]

@@ -243,7 +243,7 @@ class Task(Columns):
         if self._reads_corpus:
             assert self.corpus is not None
             with under("corpus"):
-                what, fix = "its documents are no pairs", "take a corpus with a source"
+                what, fix = "its documents are not pairs", "take a corpus with a source"
                 refuse(len(self.corpus.sides) != 2, what, fix, key="kind", value=type(self.corpus).__name__)
                 return {"train": Table(self.corpus.snapshot(folder).stamp, lambda: iter(())), **tables}
         sets: dict[str | None, Published] = {}
@@ -400,7 +400,7 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
     train = examples["train"]
     units = {one.unit for one in train} - {None}
     texts, near = {digest(one.texts) for one in train}, {folded(one) for one in train}
-    numbers = "; numbers that begin again in each file are no leak" if unit == "group" else ""
+    numbers = "; numbers that begin again in each file are not a leak" if unit == "group" else ""
     leaks = []
     for split in ("validation", "test"):
         held_out = examples.get(split, ())

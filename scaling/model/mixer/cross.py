@@ -87,7 +87,7 @@ class _SingleHead(nn.Module, Mixer):
 class AdditiveAttention(_SingleHead):
     """c_t W_O + b, e_ts = vᵀ tanh(x_t W + m_s U + a). (Bahdanau et al. 2014, section 3.1 and appendix A.1.2)
 
-    x_t is the decoder's state at its token, where the paper's is the state before it, so that attention is no part of
+    x_t is the decoder's state at its token, where the paper's is the state before it, so that attention is not part of
     the recurrence and all tokens are read at once.
     """
 

@@ -36,7 +36,7 @@ class _Recurrent(nn.Module, Mixer):
         if self.backwards is None:
             return self.out(ahead)
         if not context.mask.pattern.ahead:
-            what, name = "a stack that looks back only is not read backwards", type(self).__name__
+            what, name = "a causal stack cannot be read backwards", type(self).__name__
             fix = f"take {name.removeprefix('Bidirectional')}"
             raise ScalingError(what, key="model.block.mixer.kind", value=name, fix=fix)
         seen = visible(context, 0, 1)

@@ -127,7 +127,7 @@ class Longformer(_Patterned):
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
         if not context.mask.pattern.ahead:
-            what, key = "a stack that looks back only has no tokens that see the whole text", "model.block.mixer.tokens"
+            what, key = "a causal stack has no tokens that see the whole text", "model.block.mixer.tokens"
             raise ScalingError(what, key=key, value=self.tokens, fix="take tokens: 0")
         q, k = self._placed(q, k, context, context.places)
         k, v = context.extended(self, **{"global key": k, "global value": v})

@@ -130,7 +130,7 @@ def test_parts_of_any_size_hold_the_same_documents(name, folder, monkeypatch):
 def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_places(folder):
     written = ["007", "1e3", "NA", "null", "2026-01-02", "", " spaced ", "x" * 200_000]
     (folder / "a.csv").write_bytes(separated(",", written))
-    assert texts(folder, files="a.csv") == [value for value in written if value]  # an empty field is no document
+    assert texts(folder, files="a.csv") == [value for value in written if value]  # an empty field is not a document
     asked = [{"q": {"text": f"q{i}"}, "a": [f"a{i}", "b"] if i else []} for i in range(3)]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     held = documents(folder, files="a.jsonl", source="ask: {q.text}", text="{a.0}")
@@ -188,7 +188,7 @@ def test_bad_input_is_one_line_with_the_place(folder):
         ("a.txt", b"x" * 3_000_001 + b"\xff\n", "a.txt:1: byte 3000001 of the line is 0xff, which is not UTF-8"),
         ("a.txt.gz", gzip.compress(b"good\n\nb\xe9d\n"), "a.txt.gz:3: byte 1 of the line is 0xe9"),
         ("a.txt.gz", gzip.compress(WORDS)[:-20], "a.txt.gz: it cannot be decompressed"),
-        ("a.parquet", b"PAR1" + b"x" * 100, "a.parquet: this is no whole Parquet file"),
+        ("a.parquet", b"PAR1" + b"x" * 100, "a.parquet: this is not a whole Parquet file"),
         ("a.csv", b'id,text\n1,"two\nlines"\n2\n', "a.csv:4: the row has 1 field, and the first row names 2"),
         ("a.csv", b'id,text\n2,"never closed\n3,x\n', "a.csv:2: the row cannot be read: unexpected end of data"),
         ("a.csv", b"id;text\n1;good\n", "a.csv:1: the first row has no ',', and is separated by ';'"),
@@ -376,6 +376,9 @@ def test_what_the_tokenizers_library_refuses_is_one_line(folder, capsys):
 def test_the_first_lines_of_documents_are_matched_by_a_pattern_that_is_one(folder):
     hub_copy(folder, {"": {"train": pandas.DataFrame({"content": ["a"]})}})
     hub = {"kind": "Hub", "path": str(folder), "revision": "main"}
-    for line, message in (({"begins": "("}, "it is no pattern"), ({"begins": "^=", "text": "{content}"}, "no field")):
+    for line, message in (
+        ({"begins": "("}, "it is not a pattern"),
+        ({"begins": "^=", "text": "{content}"}, "no field"),
+    ):
         with pytest.raises(ScalingError, match=message):
             list(build("corpus", {**hub, **line}).snapshot(folder).documents())

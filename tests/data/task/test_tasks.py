@@ -311,7 +311,7 @@ def test_a_label_is_read_as_the_file_means_it(tmp_path):
         ({**choices, "label": 4}, options, "4 options, counted from 0"),
         ({"text": "Ann", "label": {"text": "Ann", "answer_start": 0}}, spans, "a span is"),
         ({"text": "Ann", "label": {"text": ["Ann"], "answer_start": [-3]}}, spans, "a span is"),
-        ({"text": "x", "label": 1e39}, {"answer": "number", "metric": "Correlation"}, "this is no number"),
+        ({"text": "x", "label": 1e39}, {"answer": "number", "metric": "Correlation"}, "this is not a number"),
         ({"text": 5, "label": ["a"]}, {"answer": "tags", "labels": ["a", "b"], "metric": "TagAccuracy"}, "neither a"),
     ):
         with pytest.raises(ScalingError, match=message):
