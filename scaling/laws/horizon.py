@@ -105,7 +105,7 @@ def excess_of_short_cooldowns(fit: FittedLaw) -> dict[str, Any] | None:
         return None
     estimate, half = float(estimate), student(LEVEL, freedom) * float(error)
     excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, LEVEL, "t")
-    finding, ends = "these runs do not tell what the shortest loses", f"[{excess.low:.2%}, {excess.high:.2%}]"
+    finding, ends = "these runs do not show how much the shortest loses", f"[{excess.low:.2%}, {excess.high:.2%}]"
     if excess.low > 0:
         finding = (
             f"the shortest costs {estimate:.2%} {ends} of the loss, so short runs are undercooled; raise schedule.decay"
@@ -118,7 +118,7 @@ def excess_of_short_cooldowns(fit: FittedLaw) -> dict[str, Any] | None:
 
 # What a rung of a ladder loses by its learning rate or batch, from a few runs beside it. In a rung (runs of one N, D)
 # log loss is a parabola in x = log(rate / rate of the rung): a + b x + h x²/2, with a and b of each rung and one
-# curvature h for all. The best rate is at −b/h, and b²/2h of log loss is left on the table. Near the minimum it is no
+# curvature h for all. The best rate is at −b/h, and b²/2h of log loss is left on the table. Near the minimum it is not a
 # linear function of b: its interval is where it lies over the ellipse of b and h whose points differ from their
 # estimates by no more than Student's t errors.
 

@@ -115,9 +115,10 @@ def _global_batch(config: Config, model: Family) -> Batch:
     if objective.takes == "examples":
         return windows(model, count)
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
-    rows = Rows(tokens, None if objective.others else 1 + tokens)  # the halves of a pair see each other
+    is_masked = config["train.documents"] == "mask" and not objective.others  # the halves of a pair see each other
+    rows = Rows(tokens, 1 + tokens if is_masked else None)
     if objective.takes != "windows":
-        rows = replace(rows, source=tokens, source_documents=1 + tokens)
+        rows = replace(rows, documents=1 + tokens, source=tokens, source_documents=1 + tokens)
     row = objective(rows, np.zeros(1, np.uint64))
     return row.map(lambda tensor: torch.empty(count, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
 
