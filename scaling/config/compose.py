@@ -69,7 +69,7 @@ FIXED: dict[str, Any] = {
         "round_vocabulary": PositiveInt,
         "smoothing": BelowOne,
         "checkpoint_every": Long,
-        "keep": Annotated[int, Range(least=2)],
+        "keep": Annotated[int, Range(least=2, most=10**9)],
     },
     "evaluate": {
         "points": SmallInt,
