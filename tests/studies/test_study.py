@@ -1,7 +1,12 @@
 """A study in this process: trunks, progress, predictions, extensions, scores of finetuned runs, and decisions."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -471,3 +476,21 @@ def test_a_goal_that_cannot_be_read_or_reached_is_one_line(capsys, tmp_path, mon
     ):
         error = refused(capsys, "study", file, "--adaptive", goal, f"runs={tmp_path}")
         assert all(part in error for part in parts)
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_goes_on_with_the_same_decisions(tmp_path):
+    name = "small-adaptive-E-0.3-budget-2e-08"
+    command = [sys.executable, "-m", "scaling", "study", SMALL, "--adaptive", "E ± 0.3", "--budget", "2e8"]
+    command += ["--workers", "1"]
+    folder = tmp_path / "killed"
+    for decided_by_then in (2, 4):
+        process = subprocess.Popen([*command, f"runs={folder}"], stderr=subprocess.DEVNULL, start_new_session=True)
+        while len(list(folder.glob(f"studies/{name}/decisions/*.json"))) < decided_by_then and process.poll() is None:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for runs in (folder, tmp_path / "whole"):
+        subprocess.run([*command, f"runs={runs}"], capture_output=True, check=True)
+    assert decided(Ledger.open(tmp_path / "whole"), name) == decided(Ledger.open(folder), name)
+    assert "The decisions" in (folder / "studies" / name / "report" / "index.html").read_text()

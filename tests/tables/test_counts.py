@@ -13,6 +13,7 @@ import torch
 from scaling.config.document import document
 from scaling.config.files import find, names
 from scaling.model.cost import cost
+from scaling.model.tuned import blank
 from scaling.tables.count import Counts, counts, dependence
 from scaling.tables.table import Table, read
 from scaling.training.experiment import assemble
@@ -66,6 +67,24 @@ def test_golden(name, request):
         lines = (f" {json.dumps(row)}: {json.dumps(line)}" for row, line in found.items())
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     assert json.loads(path.read_text()) == found
+
+
+def test_the_architectures_of_raffel_have_the_stated_multiples_of_p_and_m():
+    """The parameters of a stack as large as BERT-base, and the FLOPs of a language model of so many layers."""
+    stated, stack, table = {"P": 1, "2P": 2, "M": 1, "M/2": 1 / 2}, ("mixer", "channel"), read("raffel2019_table2")
+    costs = {row.name: cost(table.load(row.name, ["size=tiny"])) for row in table.rows}
+    for row in table.rows:
+        both = costs[row.name], costs["Language model, LM"]
+        weights, unit = (sum(each.parameters_by_slot[slot] for slot in stack) for each in both)
+        assert weights == stated[str(row.published["params"])] * unit, row.name
+        flops, unit = (sum(each.flops_forward_by_slot[slot] / each.tokens for slot in stack) for each in both)
+        assert flops == stated[str(row.published["cost"])] * unit, row.name
+    config = table.load("Enc-dec, shared, Denoising", ["size=tiny"])
+    with blank():
+        model = config.build("model", config["size"])
+    encoder, decoder = (dict(one.stack.named_parameters()) for one in (model.encoder, model.decoder))
+    assert all(decoder[name] is parameter for name, parameter in encoder.items())
+    assert all(".cross." in name for name in decoder.keys() - encoder.keys())
 
 
 KERNEL, WINDOW = 3, 64
