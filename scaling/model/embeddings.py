@@ -222,6 +222,9 @@ class TransformerXL(_Position):
         declare(self, content="table", distance="table")
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        if k.shape[1] < q.shape[1]:
+            what = "TransformerXL counts on a key for each token, and the mixer has fewer"
+            raise ScalingError(what, key="model.position", fix="take RelativeBias, Rotary or Shaw")
         # Positions of s keys lie within 0 … s − 1; what the mask of a causal stack hides needs no row of its own.
         high = k.shape[1] - 1
         low = -high if self.ahead else 0
