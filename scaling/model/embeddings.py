@@ -35,7 +35,7 @@ class NoPosition(_Position):
 class Sinusoidal(_Position):
     """x_t + P_t, P_t[2i] = sin(t / base^(2i/w)), P_t[2i+1] = cos(t / base^(2i/w)). (Vaswani et al. 2017, section 3.5)
 
-    `layout: halves` puts all sines before all cosines, as Tensor2Tensor and Marian do; the two differ by a permutation.
+    `layout: halves` puts all sines before all cosines (transformers' Marian; Marian itself has the powers 2i/(w − 2)).
     """
 
     def __init__(
