@@ -191,7 +191,7 @@ class Fixup(Pre):
 
 class GRU(Pre):
     """x + (1 − u) ⊙ y + u ⊙ c, y = f(norm(x)): a gated recurrent unit between what a branch makes and the stream.
-    (Dehghani et al. 2018, the gated transition of their code; Narang et al. 2021)
+    (Mesh TensorFlow's gated Transformer, after the code of Dehghani et al. 2018; Narang et al. 2021)
 
     u = σ([x̂, ŷ] U), r = σ([x̂, ŷ] R), c = σ([norm'(r ⊙ x), ŷ] C), with biases, x̂ = norm'(x), ŷ = norm'(y). The unit of
     Cho et al. 2014 has tanh for the last σ and no norms, and is not added to x.
