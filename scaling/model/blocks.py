@@ -37,8 +37,8 @@ class _Gained(nn.Module, Norm):
 class LayerNorm(_Gained):
     """y = g ⊙ (x − mean x) / √(var x + ε) + b. (Ba et al. 2016)
 
-    `bias: false` leaves b out (PaLM, Llama's predecessors); `gain: false` leaves g out as well as it may, and `gain:
-    zero_centered` is g = 1 + w with w from 0, as in RMSNorm.
+    `bias: false` leaves b out (PaLM), `gain: false` leaves g out, and `gain: zero_centered` is g = 1 + w with w from 0,
+    as in RMSNorm.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class NoResidual(_Branch):
 
 
 class ReZero(Pre):
-    """x + α f(norm(x)), α one number a branch that starts at 0. (Bachlechner et al. 2020, formula 4)
+    """x + α f(norm(x)), α one number a branch that starts at 0. (Bachlechner et al. 2020, formula 1)
 
     The paper's has NoNorm.
     """
@@ -191,7 +191,7 @@ class Fixup(Pre):
 
 class GRU(Pre):
     """x + (1 − u) ⊙ y + u ⊙ c, y = f(norm(x)): a gated recurrent unit between what a branch makes and the stream.
-    (Dehghani et al. 2018, the gated transition of their code; Narang et al. 2021)
+    (Mesh TensorFlow's gated Transformer, after the code of Dehghani et al. 2018; Narang et al. 2021)
 
     u = σ([x̂, ŷ] U), r = σ([x̂, ŷ] R), c = σ([norm'(r ⊙ x), ŷ] C), with biases, x̂ = norm'(x), ŷ = norm'(y). The unit of
     Cho et al. 2014 has tanh for the last σ and no norms, and is not added to x.
@@ -275,8 +275,8 @@ def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
 
 
 class Parallel(Serial):
-    """All branches read the same stream: x + Σ f(norm(x)). (Wang & Komatsuzaki 2021, GPT-J; Chowdhery et al. 2022,
-    PaLM)
+    """All branches read the same stream: x + Σ f(norm(x)), each with its own norm. (Black et al. 2022, GPT-NeoX; Wang &
+    Komatsuzaki 2021, GPT-J, and Chowdhery et al. 2022, PaLM, have one norm for all)
     """
 
     in_turn = False

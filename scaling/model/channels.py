@@ -378,9 +378,9 @@ class MixtureOfExperts(_Routed):
     2017, formula 1; Lepikhin et al. 2020, GShard, section 2.2)
 
     In training each expert takes `capacity` · t / e positions of a row of t, first come first served. `balance` weighs
-    GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
-    is always asked (a batch fixes its outcome), and seats go by position, not to first choices first (nothing depends
-    on what comes after it).
+    GShard's loss that evens out first choices, times e² (as Mesh TensorFlow). Departures: the gate has no noise and the
+    second expert is always asked (a batch fixes its outcome), and seats go by position, not to first choices first
+    (nothing depends on what comes after it).
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class NoPosition(_Position):
 class Sinusoidal(_Position):
     """x_t + P_t, P_t[2i] = sin(t / base^(2i/w)), P_t[2i+1] = cos(t / base^(2i/w)). (Vaswani et al. 2017, section 3.5)
 
-    `layout: halves` puts all sines before all cosines, as Tensor2Tensor and Marian do; the two differ by a permutation.
+    `layout: halves` puts all sines before all cosines (transformers' Marian; Marian itself has the powers 2i/(w − 2)).
     """
 
     def __init__(
@@ -222,6 +222,9 @@ class TransformerXL(_Position):
         declare(self, content="table", distance="table")
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        if k.shape[1] < q.shape[1]:
+            what = "TransformerXL counts on a key for each token, and the mixer has fewer"
+            raise ScalingError(what, key="model.position", fix="take RelativeBias, Rotary or Shaw")
         # Positions of s keys lie within 0 … s − 1; what the mask of a causal stack hides needs no row of its own.
         high = k.shape[1] - 1
         low = -high if self.ahead else 0

@@ -308,11 +308,8 @@ class Encoder(OneTower):
         return self.encoder(batch, tree=batch.tree, cache=cache)
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
-        what, fix = (
-            "an encoder cannot write text: each token sees those after it",
-            "take a Decoder or an EncoderDecoder",
-        )
-        raise ScalingError(what, key="model.kind", value="Encoder", fix=fix)
+        what = "an encoder cannot write text: each token sees those after it"
+        raise ScalingError(what, key="model.kind", value="Encoder", fix="take a Decoder or an EncoderDecoder")
 
     def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         further = {"sentence": None if batch.labels is None else self.sentence, "boundary": self.boundary}

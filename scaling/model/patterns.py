@@ -90,7 +90,7 @@ class Window(_Around):
 
 class BlockLocal(_Around):
     """Of what `pattern` lets it see, a token sees its own block of `size` tokens, `before` blocks before that and
-    `after` blocks after it. (Liu et al. 2018, section 4.2.4, local attention; Zaheer et al. 2020, section 3.1)
+    `after` blocks after it. (Liu et al. 2018, section 4.2.4, local attention; Zaheer et al. 2020, section 2)
 
     A document's blocks are counted from its first token. The cost grows with n · `size` · (`before` + 1 + `after`).
     """
@@ -122,7 +122,7 @@ class Global(_Around):
 
 class RandomBlocks(_Around):
     """Besides what `pattern` lets it see, each block of `size` tokens sees `blocks` blocks drawn by `seed`. (Zaheer et
-    al. 2020, sections 2 and 3.1)
+    al. 2020, section 2)
 
     They are drawn without repetition, one from each of `blocks` equal parts of those that it may see in a text of
     `length` tokens; the `skip` first blocks and those up to `near` blocks away are left out, because BigBird sees them

@@ -265,7 +265,7 @@ class Funnel(_Stack):
 
 class UpsampledFunnel(Funnel):
     """A funnel and its decoder: norm(g(h_1 + up(h_M))), up giving each token its window's vector, h_1 the first stage's
-    stream and g `decoder` blocks more at full length. (Dai et al. 2020, section 2.3)
+    stream and g `decoder` blocks more at full length. (Dai et al. 2020, section 2.2)
 
     What an encoder needs whose head predicts every token.
     """

@@ -120,7 +120,7 @@ class LoRA(_Adding):
         for linear in maps(model):
             update = getattr(linear.module, "lora", None)
             if isinstance(update, _Update) and not update.merged:
-                linear.module.weight += update.matrix().to(linear.module.weight.dtype)
+                linear.module.weight += (update.scale * (update.up @ update.down)).to(linear.module.weight.dtype)
                 update.merged = True
 
 
@@ -140,10 +140,6 @@ class _Update(Added):
             return y
         x = drop(x, self.dropout, self.training)
         return torch.add(y, F.linear(F.linear(x, self.down), self.up), alpha=self.scale)
-
-    def matrix(self) -> Tensor:
-        """The matrix that is added to the map's."""
-        return self.scale * (self.up @ self.down)
 
 
 def targeted(model: nn.Module, targets: list[str]) -> list[Map]:

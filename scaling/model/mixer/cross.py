@@ -109,7 +109,7 @@ class AdditiveAttention(_SingleHead):
 
 
 class MultiplicativeAttention(_SingleHead):
-    """tanh([c_t, x_t] W_C + b), e_ts = x_t W m_sᵀ. (Luong et al. 2015, formulas 5 and 8)
+    """tanh([c_t, x_t] W_C + b), e_ts = x_t W m_sᵀ. (Luong et al. 2015, formula 5 and section 3.1)
 
     `score: dot` leaves W out: e_ts = x_t m_sᵀ. `output: context` is c_t W_O + b, as of the convolutional decoder of
     Gehring et al. (2017), whose values add the source's embedding to m_s.

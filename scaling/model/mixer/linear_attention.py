@@ -78,7 +78,8 @@ class LinearAttention(_Kernel):
     formulas 5 to 7)
 
     In a causal stack the sums are over the tokens up to i: they are computed in chunks, and generation keeps them
-    alone, whatever the length. Documents that share a row have sums of their own.
+    alone, whatever the length. Documents that share a row have sums of their own. `Rotary` turns q and k before φ, so
+    that weights stay positive and know more than distances; Su et al. 2021 (formula 19) turn φ(q) and φ(k).
     """
 
     def features(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:

@@ -102,7 +102,8 @@ class LSTM(_Recurrent):
     2000)
 
     i, f and o are sigmoids, and all four gates affine in x_t and h_{t−1}; f's bias starts at 1 (Jozefowicz et al.
-    2015). Each document starts from zeros. It reads forwards whatever the pattern.
+    2015). It reads forwards whatever the pattern, from zeros where a token may not see the one before it, as at the
+    beginning of a document.
     """
 
     recurrence = _LSTM
@@ -136,8 +137,7 @@ class GRU(_Recurrent):
     8)
 
     z and r are sigmoids, affine in x_t and h_{t−1}. r acts on the product, where the paper's acts on h_{t−1}, so that a
-    step has one matrix product (as cuDNN's and torch's). Each document starts from zeros. It reads forwards whatever
-    the pattern.
+    step has one matrix product (as cuDNN's and torch's). It reads forwards and starts from zeros as the LSTM.
     """
 
     recurrence = _GRU

@@ -62,7 +62,7 @@ class BlockLocal(_Patterned):
 
 class BigBird(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O, each block of `block` tokens over its neighbours, the first blocks and some
-    drawn ones. (Zaheer et al. 2020, section 3.1)
+    drawn ones. (Zaheer et al. 2020, section 2)
 
     A block sees the `window` blocks around it (or up to its own), the `blocks` first ones, which see everything, and
     `random` others drawn by `seed` (`scaling.model.patterns.RandomBlocks`). The first tokens of the text are its global
