@@ -118,8 +118,8 @@ def excess_of_short_cooldowns(fit: FittedLaw) -> dict[str, Any] | None:
 
 # What a rung of a ladder loses by its learning rate or batch, from a few runs beside it. In a rung (runs of one N, D)
 # log loss is a parabola in x = log(rate / rate of the rung): a + b x + h x²/2, with a and b of each rung and one
-# curvature h for all. The best rate is at −b/h, and b²/2h of log loss is left on the table. Near the minimum it is not a
-# linear function of b: its interval is where it lies over the ellipse of b and h whose points differ from their
+# curvature h for all. The best rate is at −b/h, and b²/2h of log loss is left on the table. Near the minimum it is not
+# a linear function of b: its interval is where it lies over the ellipse of b and h whose points differ from their
 # estimates by no more than Student's t errors.
 
 KNOBS = {"lr": "learning rate", "batch": "batch"}

@@ -23,8 +23,7 @@ from scaling.objectives.causal import Family
 class Distil:
     """(1 − w) · CE(targets) + w · τ² · KL(softmax(teacher / τ) ‖ softmax(student / τ)). (Hinton et al. 2015)
 
-    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
-    trainer reads it and hands over a function from a batch to its logits.
+    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it.
 
     Of a task, the teacher is a finetuned run of the student's family. Several classes are compared by their own
     chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With

@@ -60,7 +60,7 @@ class Adam(AdamW):
 
 
 class SGD:
-    """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
+    """θ ← θ − η v, v ← μv + g + λθ. (Polyak 1964; η multiplies v, where Sutskever et al. 2013 have it in v)"""
 
     shardable = True
 
@@ -73,8 +73,10 @@ class SGD:
 
 class Adafactor:
     """Adam's second moment as an outer product of row and column means, steps relative to the parameter's own scale.
+    (Shazeer & Stern 2018; Raffel et al. 2019)
 
-    (Shazeer & Stern 2018; T5's optimizer with lr 1 and the schedule 1/√max(s, 10⁴).)
+    At update t the relative step is min(η, 1/√t). T5's, 1/√max(t, 10⁴), is lr 0.01 under `InverseSquareRoot` with
+    `warmup: 10000` and `rise: flat`.
     """
 
     shardable = False
