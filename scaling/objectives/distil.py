@@ -58,18 +58,23 @@ class Distil:
         return getattr(self.student, name)
 
     def loss(self, student: Model, batch: Batch, teacher: Model) -> Loss:
-        """The mean over targets or labels, and by name the parts that are means over rows: a task's distance to the
-        teacher's predictions, and the distance of the hidden vectors.
+        """The mean over targets or labels, and by name the losses of further heads and the parts that are means over
+        rows: a task's distance to the teacher's predictions, and the distance of the hidden vectors.
         """
         output, head = student(batch), student.head
         with torch.no_grad():
             above = teacher(batch)
             goal = predict(teacher.head, above, batch)
-        own, parts = predict(head, output, batch), dict(output.auxiliary)
+        means = {
+            name: losses_of(each, output, batch, weights=weights).sum() / counted(each, batch).clamp(min=1)
+            for name, (each, weights) in student.heads_of(batch).items()
+            if name != "tokens" or head.answer is not None  # those of a language model are in `of_tokens`
+        }
+        own, parts = predict(head, output, batch), {**output.auxiliary, **means}
         if head.answer is None:
             mean = self.of_tokens(own, goal, batch)
         else:
-            mean = (1 - self.weight) * losses_of(head, output, batch).sum() / counted(head, batch).clamp(min=1)
+            mean = (1 - self.weight) * parts.pop("tokens")
             parts["soft"] = self.weight * self._soft(own, goal, head, batch)
         if self.hidden:
             parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
