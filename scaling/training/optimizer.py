@@ -40,7 +40,8 @@ class AdamW:
         eps: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.1,
     ):
-        self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
+        refuse(len(betas) != 2, "expected two numbers", "write [0.9, 0.95]", key="betas", value=betas)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, (betas[0], betas[1]), eps, weight_decay
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
         return [optim.AdamW(_groups(self, parameters, rate), lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
@@ -136,8 +137,3 @@ def _groups(line: Any, parameters: Sequence[Parameter], rate: Rate) -> list[dict
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}
         for (peak, weight_decay), tensors in groups.items()
     ]
-
-
-def _betas(betas: list[float]) -> tuple[float, float]:
-    refuse(len(betas) != 2, "expected two numbers", "write [0.9, 0.95]", key="betas", value=betas)
-    return betas[0], betas[1]

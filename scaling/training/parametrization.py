@@ -32,10 +32,7 @@ class Parametrization(Protocol):
 
 
 class GPT2(Parametrization):
-    """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)
-
-    Learned positions are N(0, 0.01²), as in the published code.
-    """
+    """N(0, 0.02²), learned positions N(0, 0.01²), projections into the stream over √(2N). (Radford et al. 2019)"""
 
     def __init__(self, *, std: PositiveFloat = 0.02):
         self.std = std
