@@ -46,6 +46,8 @@ class Distil:
     ):
         self.teacher = teacher
         self.student: Any = objective(vocabulary, length, family)
+        what = "a teacher has one direction, and the other one would not learn"
+        refuse(self.student.previous, what, "take objective: Causal", key="objective.objective", value="BothWays")
         self.weight, self.temperature, self.hidden = weight, temperature, hidden
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:

@@ -32,6 +32,7 @@ BAD = {
     "objective=BothWays": "looks one way; take model.kind=BiLM",
     "trainer.devices=2 trainer.strategy=fsdp optimizer.kind=Adafactor": "does not work on shards",
     "objective={kind: Distil, objective: Causal, teacher: feed}": "objective.teacher='feed': there is no such run",
+    "objective={kind: Distil, objective: BothWays, teacher: feed}": "objective.objective='BothWays': a teacher has one",
     "start.run=feed": "start.run='feed': there is no such run",
     "start.run=feed start.folder=/tmp": "names weights by run and by folder",
     "start.folder=nowhere": "start.folder='nowhere': there is no such folder",
