@@ -29,7 +29,7 @@ BAD = {
     "size.vocabulary=8": "use 9 ids; set size.vocabulary to 9",
     "data.validation=3": "shorter than one window",
     "objective=Masked": "objective.kind",
-    "objective=BothWays": "looks one way; take model.kind=BiLM",
+    "objective=BothWays": "reads in one direction; take model.kind=BiLM",
     "trainer.devices=2 trainer.strategy=fsdp optimizer.kind=Adafactor": "does not work on shards",
     "objective={kind: Distil, objective: Causal, teacher: feed}": "objective.teacher='feed': there is no such run",
     "objective={kind: Distil, objective: BothWays, teacher: feed}": "objective.objective='BothWays': a teacher has one",
