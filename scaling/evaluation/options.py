@@ -64,11 +64,6 @@ class Prompting:
             return [f" {letter}" for letter in ascii_uppercase[: len(question.options)]]
         return [f" {option.strip()}" for option in question.options]
 
-    @property
-    def unconditional(self) -> str:
-        """The text that an option follows where no question is asked."""
-        return "" if self.frame == "none" else UNCONDITIONAL
-
     def head(self, shots: Sequence[Question]) -> str:
         """The examples that come before every question."""
         sides = ((self.question(shot), self.answers(shot)[shot.right[0]]) for shot in shots)
@@ -178,7 +173,8 @@ def scored(
         raise ScalingError(what, key="RUN", fix=fix)
     nats, cut = _nats(scorer, codec, places)
     alone = list(dict.fromkeys(answer for _, answer, _ in places))
-    costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, "" if any(gaps) else None) for answer in alone])
+    before = "" if prompting.frame == "none" else UNCONDITIONAL
+    costs, _ = _nats(scorer, codec, [(before, answer, "" if any(gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
     each, examples, truncated = iter(zip(nats, cut, strict=True)), [], 0
     for (index, question), (_, _, answers) in zip(posed.items(), written, strict=True):

@@ -139,7 +139,7 @@ def _data_constrained(p: Any, x: Any) -> Dual:
 
 
 def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: str) -> Law:
-    """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
+    """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1 for C, N and D."""
     columns = tuple(axes.split())
     return Law(
         "_".join((name, *(axis.lower() for axis in columns))),
@@ -471,8 +471,9 @@ LAWS: tuple[Law, ...] = (
     ),
     # L_u is the loss less that of the tokens' frequencies alone, so that vocabularies can be compared; it and E are
     # negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
-    # paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for
-    # each budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
+    # paper (eq. 5), whose terms are in N, in the parameters V w of the vocabulary and in tokens: here they are in N, V
+    # and H. A larger vocabulary makes fewer tokens of a text (κ > 0), so that for each budget there is a best one.
+    # Exponents from 0.01 on: a term that hardly falls is not separated from E.
     Law(
         "vocabulary",
         ("N", "V", "H"),
@@ -625,7 +626,7 @@ LAWS: tuple[Law, ...] = (
         "task_linear",
         ("loss",),
         "bits(L) = m + s L",
-        BHAGIA,
+        BRANDFONBRENER,
         (
             Parameter("m", BITS, "linear", -1e3, 1e3, (-1.0, 1.0), linear=True),
             Parameter("s", f"{BITS} / nat", "log", 1e-6, 1e6, (0.1, 1.0), linear=True),

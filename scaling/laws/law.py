@@ -139,11 +139,11 @@ def place(name: str, column: str, unit: str) -> Parameter:
 class Law:
     """A scaling law: its formula as text and as code, its parameters, and the columns that it reads.
 
-    - `curve(p, x)` is the formula in numpy, with the parameters in `p` and the columns in `x`, each under its name. -
-    `derived` are quantities that the literature quotes and that are formulas of the parameters, by name. - `objective`
-    is what a fit minimises by default. - `chance` is the parameter for the score of guessing, if there is one; `height`
-    is the parameter for the distance from
-      it to the score at a loss of zero.
+    - `curve(p, x)` is the formula in numpy, with the parameters in `p` and the columns in `x`, each under its name.
+    - `derived` are quantities that the literature quotes and that are formulas of the parameters, by name.
+    - `objective` is what a fit minimises by default.
+    - `chance` is the parameter for the score of guessing, if there is one; `height` is the parameter for the distance
+      from it to the score at a loss of zero.
     - `adjust` moves uniform random starts `[count, p]`, in place, by the columns and the target.
     - `canonical` puts parameters that can be exchanged into a fixed order.
     - `tied` maps names of parameters to the parameters that they equal in this fit.

@@ -86,7 +86,7 @@ class F1(OfClasses):
 
 @dataclass(frozen=True, kw_only=True)
 class F1AndAccuracy(F1):
-    """mean = (F1 + accuracy) / 2: MRPC and QQP of GLUE (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018)"""
+    """mean = (F1 + accuracy) / 2: GLUE's MRPC and QQP (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018, 2019)"""
 
     main = "mean"
     averaged = ("f1", "accuracy")

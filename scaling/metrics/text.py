@@ -173,7 +173,7 @@ class MultiRC(Metric):
 
 # --- by packages ---
 
-_COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
+_COMPOUND = re.compile(r"(\S)-(\S)")  # as in tensor2tensor's get_ende_bleu.sh
 
 
 def _package(module: str) -> Any:
@@ -233,7 +233,7 @@ class CompoundSplitBLEU(Metric):
         tokens = _package("sacrebleu.tokenizers.tokenizer_13a").Tokenizer13a()
 
         def split(text: str) -> str:
-            return _COMPOUND.sub(r" ##AT##-##AT## ", tokens(text))
+            return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens(text))
 
         split_references = [[split(text) for text in texts(reference)] for reference in references]
         return BLEU(tokenize="none").rows([split(p or "") for p in predictions], split_references)

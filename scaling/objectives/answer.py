@@ -31,7 +31,7 @@ class Answer(Objective):
 
     Encoders read [CLS] a [SEP] b [SEP] (Devlin et al. 2018); decoders [START] a [DELIM] b [EXTRACT], options one
     sequence each, pairs without an order in both (Radford et al. 2018, section 3.3). With `form: text`, the only one of
-    encoder-decoders, the model writes the label, given the task's prompt (Raffel et al. 2019, section 2.3); `auto`
+    encoder-decoders, the model writes the label, given the task's prompt (Raffel et al. 2019, section 2.4); `auto`
     takes it where the answer is a text. `language` is the weight of GPT's loss of next tokens, for a decoder with the
     head `model.language`. Long documents of spans are read in windows, one every `stride` tokens, behind `question`
     tokens of the question at most; an answer has at most `longest` tokens.
@@ -293,9 +293,10 @@ class Number(Kind):
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
             return None
+        return number if np.isfinite(number) else None
 
 
 class Options(Kind):

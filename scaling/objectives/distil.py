@@ -1,6 +1,7 @@
+"""Distillation: the loss of a student that learns the batches of another objective from a teacher too."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,14 @@ from scaling.config.schema import Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.contract import Head
 from scaling.model.family import Family as Model
-from scaling.model.family import Loss, losses_of, predict, targets_of
+from scaling.model.family import Loss, counted, losses_of, predict
 from scaling.objectives.causal import Family
 
 
 class Distil:
     """(1 − w) · CE(targets) + w · τ² · KL(softmax(teacher / τ) ‖ softmax(student / τ)). (Hinton et al. 2015)
 
-    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
-    trainer reads it and hands over a function from a batch to its logits.
+    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it.
 
     Of a task, the teacher is a finetuned run of the student's family. Several classes are compared by their own
     chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With
@@ -46,6 +46,8 @@ class Distil:
     ):
         self.teacher = teacher
         self.student: Any = objective(vocabulary, length, family)
+        what = "a teacher has one direction, and the other one would not learn"
+        refuse(self.student.previous, what, "take objective: Causal", key="objective.objective", value="BothWays")
         self.weight, self.temperature, self.hidden = weight, temperature, hidden
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
@@ -57,19 +59,28 @@ class Distil:
             raise AttributeError(name)
         return getattr(self.student, name)
 
-    def task_loss(self, student: Model, batch: Batch, teacher: Model) -> Loss:
-        """The loss of a task's head: the mean over labels, and by name the teacher's parts, means over rows."""
-        output = student(batch)
-        labels = targets_of(student.head, batch)
-        bears = (labels != IGNORE).sum().clamp(min=1)
-        hard = losses_of(student.head, output, batch).sum() / bears
+    def loss(self, student: Model, batch: Batch, teacher: Model) -> Loss:
+        """The mean over targets or labels, and by name the losses of further heads and the parts that are means over
+        rows: a task's distance to the teacher's predictions, and the distance of the hidden vectors.
+        """
+        output, head = student(batch), student.head
         with torch.no_grad():
             above = teacher(batch)
             goal = predict(teacher.head, above, batch)
-        parts = {"soft": self.weight * self._soft(predict(student.head, output, batch), goal, student.head, batch)}
+        means = {
+            name: losses_of(each, output, batch, weights=weights).sum() / counted(each, batch).clamp(min=1)
+            for name, (each, weights) in student.heads_of(batch).items()
+            if name != "tokens" or head.answer is not None  # those of a language model are in `of_tokens`
+        }
+        own, parts = predict(head, output, batch), {**output.auxiliary, **means}
+        if head.answer is None:
+            mean = self.of_tokens(own, goal, batch)
+        else:
+            mean = (1 - self.weight) * parts.pop("tokens")
+            parts["soft"] = self.weight * self._soft(own, goal, head, batch)
         if self.hidden:
             parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
-        return Loss((1 - self.weight) * hard, {**output.auxiliary, **parts})
+        return Loss(mean, parts)
 
     def _soft(self, student: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
         """The mean over rows of the distance to the teacher's predictions."""
@@ -96,19 +107,17 @@ class Distil:
             each = (each * real).sum(1) / real.sum(1).clamp(min=1)
         return self.temperature**2 * each.mean()
 
-    def loss(self, logits: Tensor, batch: Batch, teacher: Callable[[Batch], Tensor]) -> Tensor:
-        """The mean over the targets that count, from the student's logits [b t v]."""
-        counts = batch.targets != IGNORE
-        with torch.no_grad():
-            taught = teacher(batch)[counts].float()
+    def of_tokens(self, logits: Tensor, goal: Tensor, batch: Batch) -> Tensor:
+        """The mean over the targets that count, from the logits [b t v] of student and teacher."""
         refuse(
-            taught.shape[-1] != logits.shape[-1],
-            f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
+            goal.shape[-1] != logits.shape[-1],
+            f"the teacher knows {goal.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
             "train both on the same data and tokenizer",
             key="objective.kind",
             value="Distil",
         )
-        student = logits[counts].float()
+        counts = batch.targets != IGNORE
+        student, taught = logits[counts].float(), goal[counts].float()
         few = counts.sum().clamp(min=1)  # a micro batch may hold no target
         hard = F.cross_entropy(student, batch.targets[counts], reduction="sum") / few
         log_own, log_goal = ((side / self.temperature).log_softmax(-1) for side in (student, taught))

@@ -1,4 +1,4 @@
-"""Objectives that hide tokens: some in their places, spans behind sentinels, or a mixture of denoisers."""
+"""Objectives that hide tokens: in their places or as spans behind sentinels, and T5's other ways to corrupt a text."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from scaling.base.batch import Batch
 from scaling.config.document import Config, of_values
 from scaling.data import hashing
 from scaling.interop import weights
-from scaling.model.family import Family, Loss, predict
+from scaling.model.family import Family, Loss
 from scaling.objectives import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather
 from scaling.training.evaluation import Evaluation
@@ -210,12 +210,7 @@ class FamilyModule(LightningModule):
         """The loss that is minimised: the head's own, and where there is a teacher the distance to its predictions."""
         if self.teacher is None:
             return self.model.loss(batch, self.experiment.config["train.smoothing"])
-        objective = cast(Distil, self.experiment.batches.objective)
-        if self.model.head.answer is not None:
-            return objective.task_loss(self.model, batch, self.teacher)
-        output = self.model(batch)
-        logits = predict(self.model.head, output, batch)
-        return Loss(objective.loss(logits, batch, self.teacher.logits), dict(output.auxiliary))
+        return cast(Distil, self.experiment.batches.objective).loss(self.model, batch, self.teacher)
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss, which it returns."""

@@ -40,7 +40,8 @@ class AdamW:
         eps: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.1,
     ):
-        self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
+        refuse(len(betas) != 2, "expected two numbers", "write [0.9, 0.95]", key="betas", value=betas)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, (betas[0], betas[1]), eps, weight_decay
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
         return [optim.AdamW(_groups(self, parameters, rate), lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
@@ -60,7 +61,7 @@ class Adam(AdamW):
 
 
 class SGD:
-    """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
+    """θ ← θ − η v, v ← μv + g + λθ. (Polyak 1964; η multiplies v, where Sutskever et al. 2013 have it in v)"""
 
     shardable = True
 
@@ -73,8 +74,10 @@ class SGD:
 
 class Adafactor:
     """Adam's second moment as an outer product of row and column means, steps relative to the parameter's own scale.
+    (Shazeer & Stern 2018; Raffel et al. 2019)
 
-    (Shazeer & Stern 2018; T5's optimizer with lr 1 and the schedule 1/√max(s, 10⁴).)
+    At update t the relative step is min(η, 1/√t). T5's, 1/√max(t, 10⁴), is lr 0.01 under `InverseSquareRoot` with
+    `warmup: 10000` and `rise: flat`.
     """
 
     shardable = False
@@ -134,8 +137,3 @@ def _groups(line: Any, parameters: Sequence[Parameter], rate: Rate) -> list[dict
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}
         for (peak, weight_decay), tensors in groups.items()
     ]
-
-
-def _betas(betas: list[float]) -> tuple[float, float]:
-    refuse(len(betas) != 2, "expected two numbers", "write [0.9, 0.95]", key="betas", value=betas)
-    return betas[0], betas[1]

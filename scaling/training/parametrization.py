@@ -32,7 +32,7 @@ class Parametrization(Protocol):
 
 
 class GPT2(Parametrization):
-    """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
+    """N(0, 0.02²), learned positions N(0, 0.01²), projections into the stream over √(2N). (Radford et al. 2019)"""
 
     def __init__(self, *, std: PositiveFloat = 0.02):
         self.std = std
@@ -99,8 +99,8 @@ class MuP(Standard):
     """Maximal update: matrices N(0, 1/fan_in) learn at η·base/w, tables and vectors at η. (Yang et al. 2022, Table 3)
 
     The head starts at zero, or N(0, base/fan_in²). Attention must score by 1/d_k (`mixer.scale: width`), and the head
-    may not be tied. At width `base` it equals the standard parametrization, so learning rates found there transfer to
-    any width.
+    may not be tied. At width `base` it equals the standard parametrization with such scores, so learning rates found
+    there transfer to any width.
     """
 
     def __init__(self, *, base: PositiveInt = 64, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):

@@ -23,7 +23,7 @@ class Weights:
     """A float32 model and, where it is trained or evaluated in bfloat16, a copy rounded to that; the optimizer sees the
     float32 parameters that are trained: those that take a gradient.
 
-    bfloat16 has 8 bits: an update of one part in 300 would vanish, so it is summed in float32 and then rounded.
+    bfloat16 has 8 bits: an update of one part in 600 would vanish, so it is summed in float32 and then rounded.
     `sharded` distributes a model's parameters over the ranks, where a strategy does. What is neither trained nor in
     `saved`, the names of what checkpoints hold, has no float32 copy where nothing is computed in float32.
     """

@@ -77,6 +77,7 @@ MISC, BEGUN = ([[tags.split() for tags in side] for side in both] for both in (M
 # "a-b c" against "a-d c": tokens x ##AT##-##AT## ray of a well ##AT##-##AT## known man: 9; right 1-grams 8, 2-grams 6,
 # 3-grams 5, 4-grams 4. Not split: 5 tokens; right 4, 2, 1 and none, which is smoothed to 1/2 of 2.
 COMPOUND = (["x-ray of a well-known man"], [["x-ray of a well-paid man"]])
+LETTER = (["a-b-c x"], ["a-b-c y"])  # a ##AT##-##AT## b-c x
 
 
 def mean(*precisions):
@@ -109,6 +110,7 @@ KNOWN = {
     "conlleval's": ("EntityF1", *BEGUN, {"f1": 1}),
     "sacrebleu's": ("BLEU", DOG, BITTEN, {"bleu": 48.530827009929865}),
     "compounds": ("CompoundSplitBLEU", *COMPOUND, {"bleu_compound_split": mean(8 / 9, 6 / 8, 5 / 7, 4 / 6)}),
+    "one letter": ("CompoundSplitBLEU", *LETTER, {"bleu_compound_split": mean(3 / 4, 2 / 3, 1 / 2, 1 / 2)}),
     "whole compounds": ("BLEU", *COMPOUND, {"bleu": mean(4 / 5, 2 / 4, 1 / 3, 1 / 4)}),
     # README: rouge1 precision 0.75, recall 2/3; rougeL precision 0.625, recall 0.5556
     "rouge-score's": ("ROUGE", *FOX, {"rouge_1": 12 / 17, "rouge_l": 2 * 0.625 * (5 / 9) / (0.625 + 5 / 9)}),

@@ -154,7 +154,7 @@ def test_the_longer_text_is_cut_first():
 
 WRITTEN: dict[str, tuple[str, str, dict[str, Any]]] = {  # what is read and written first, and texts as they are parsed
     "class": ("one two three EOS", "yesEOS", {" yes": 1, "maybe": None}),
-    "either": ("one two four EOS", "1.6EOS", {"1.6": 1.6, "much": None}),
+    "either": ("one two four EOS", "1.6EOS", {"1.6": 1.6, "much": None, "nan": None}),
     "classes": ("one two EOS", "no,yesEOS", {"no, yes": [0, 1], "none": [], "perhaps": None}),
     "options": ("one two three four six EOS", "threefourEOS", {"three four": 1, "four": None}),
     "tags": ("anna unfathomable x EOS", "noyesnoEOS", {"no yes no": ["no", "yes", "no"], "no yes": None}),

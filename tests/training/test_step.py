@@ -56,15 +56,20 @@ def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
     """The losses that pieces add stay, as the balance of experts."""
     teacher = train(words(tmp_path, trainer__max_steps=20, **TAUGHT))["run"]
 
-    def pupil(weight: float, **changes: Any) -> list[float]:
-        line = f"{{kind: Distil, objective: Causal, teacher: '{teacher}', weight: {weight}}}"
+    def pupil(weight: float, hidden: float = 0.0, **changes: Any) -> list[float]:
+        line = f"{{kind: Distil, objective: Causal, teacher: '{teacher}', weight: {weight}, hidden: {hidden}}}"
         return losses(tmp_path, train(words(tmp_path, objective=line, seed=1, **TAUGHT, **changes))["run"])
 
     distances = pupil(1.0)  # nothing but KL(teacher ‖ pupil)
     assert all(distance > 0 for distance in distances)
     assert distances[-1] < distances[0]
+    assert pupil(1.0, hidden=1.0)[0] > distances[0]
     alone = train(words(tmp_path, seed=1, **TAUGHT, **EXPERTS))["run"]
     assert pupil(0.0, **EXPERTS) == pytest.approx(losses(tmp_path, alone), rel=1e-5)
+    both = train(words(tmp_path, "bert", **STILL))["run"]  # of words and of sentences, whose head learns too
+    line = f"{{kind: Distil, objective: NextSentence, teacher: '{both}', weight: 0.0}}"
+    same = train(words(tmp_path, "bert", objective=line, **STILL))["run"]
+    assert losses(tmp_path, same) == pytest.approx(losses(tmp_path, both), rel=1e-5)
     folder, other = tmp_path / "copy", train(words(tmp_path, seed=2, trainer__max_steps=4, **TAUGHT))["run"]
     ids = []
     for run in (teacher, teacher[:6], other):  # weights make the teacher, wherever they are
