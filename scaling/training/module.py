@@ -102,7 +102,9 @@ class FamilyModule(LightningModule):
         self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rate)
         if config["train.compile"]:
-            compile_model(self.model)
+            # What was compiled of a model without hooks must not serve one that is tuned by them.
+            torch._dynamo.config.skip_nnmodule_hook_guards = False
+            self.model.compile()
 
     def configure_optimizers(self) -> Any:
         return self.torch_optimizers
@@ -312,12 +314,3 @@ class EncoderDecoderModule(FamilyModule):
 
 
 MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}
-
-
-def compile_model(model: Family, backend: str = "inductor") -> None:
-    """Let torch compile a model's forward pass at its first call."""
-    from torch import _dynamo
-
-    # What was compiled of a model without hooks must not serve one that is tuned by them.
-    _dynamo.config.skip_nnmodule_hook_guards = False
-    model.compile(backend=backend)
