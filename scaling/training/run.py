@@ -293,8 +293,6 @@ def _trainer(experiment: Experiment, callbacks: Sequence[Callback], loggers: Col
         num_nodes=count // local_count(),
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
-        # `Weights` rounds the masters of bf16-true.
-        precision="bf16-mixed" if config["trainer.precision"] == "bf16-mixed" else "32-true",
         max_steps=experiment.steps,
         max_epochs=1,
         callbacks=list(callbacks),
