@@ -84,7 +84,7 @@ class DataModule(LightningDataModule):
         self.evaluated: int | None = None
 
     def train_dataloader(self) -> TrainingLoader:
-        overfits = self.trainer is not None and self.trainer.overfit_batches > 0
+        overfits = getattr(self.trainer, "overfit_batches", 0) > 0
         return TrainingLoader(self.train, self.stop, *self._place(), overfits=overfits)
 
     def val_dataloader(self) -> EvaluationLoader:
