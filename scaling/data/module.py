@@ -25,10 +25,11 @@ class TrainingLoader:
     rank: int = 0
     ranks: int = 1
     next: int = 0
+    overfits: bool = False  # a Trainer's `overfit_batches`: each iteration has the same batches
 
     def __iter__(self) -> Iterator[Batch]:
         # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
-        steps = range(0 if self.next >= self.stop else self.next, self.stop)
+        steps = range(0 if self.overfits or self.next >= self.stop else self.next, self.stop)
 
         def make(step: int) -> Batch:
             return self.batches.batch(step, self.rank, self.ranks)
@@ -83,7 +84,8 @@ class DataModule(LightningDataModule):
         self.evaluated: int | None = None
 
     def train_dataloader(self) -> TrainingLoader:
-        return TrainingLoader(self.train, self.stop, *self._place())
+        overfits = getattr(self.trainer, "overfit_batches", 0) > 0
+        return TrainingLoader(self.train, self.stop, *self._place(), overfits=overfits)
 
     def val_dataloader(self) -> EvaluationLoader:
         return EvaluationLoader(lambda: self.held_out(self.evaluated), *self._place())

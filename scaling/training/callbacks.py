@@ -148,8 +148,8 @@ class LedgerCallback(Checkpoint):
         count, planned = module.evaluation.batches, len(trainer.val_dataloaders)  # type: ignore[arg-type]
         if count != planned:  # or its loop
             raise Incomplete("batches of the evaluation", count, planned)
-        if not _fits(trainer):
-            return
+        if trainer.state.fn != TrainerFn.FITTING:
+            return  # it evaluates alone
         self.evaluate(trainer.global_step, module.measured)
         trainer.should_stop |= self.exhausted
         if signal := signals.agreed(trainer.world_size, module.device):
@@ -191,7 +191,7 @@ class LedgerCallback(Checkpoint):
             self._save(trainer)
 
     def _leave(self, trainer: Trainer, signal: int) -> None:
-        if _fits(trainer) and signal != signals.LOST:
+        if trainer.state.fn == TrainerFn.FITTING and signal != signals.LOST:
             self._save(trainer)
         signals.stop(signal, trainer.datamodule.evaluated)  # type: ignore[attr-defined]
 
@@ -209,11 +209,6 @@ class LedgerCallback(Checkpoint):
 def norms(module: FamilyModule) -> list[float]:
     """The norms of the weights, which differ once the weights have moved."""
     return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
-
-
-def _fits(trainer: Trainer) -> bool:
-    """Whether it trains, and does not evaluate alone."""
-    return trainer.state.fn == TrainerFn.FITTING
 
 
 class ProgressDisplay(Progress):

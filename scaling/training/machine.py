@@ -56,7 +56,8 @@ def suited(experiment: Experiment, most: int) -> int:
 
 @contextmanager
 def chosen(experiment: Experiment) -> Iterator[None]:
-    """Train with `train.threads` while the block lasts, where they are auto with the number that suits the run.
+    """Train in float32 by default and with `train.threads` while the block lasts, where they are auto with the number
+    that suits the run.
 
     OMP_NUM_THREADS counts where it is set, and so does a smaller number that the caller has set in torch. Where a GPU
     computes, the CPU's threads are left as they are.
@@ -65,11 +66,14 @@ def chosen(experiment: Experiment) -> Iterator[None]:
     if number == "auto":
         left = torch.cuda.is_available() or any(variable in os.environ for variable in VARIABLES)
         number = before if left else suited(experiment, min(before, cores()))
+    dtype = torch.get_default_dtype()
     torch.set_num_threads(number)
+    torch.set_default_dtype(torch.float32)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        torch.set_default_dtype(dtype)
 
 
 def keep_freed() -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling.base.batch import Batch
+from scaling.base.errors import refuse
 from scaling.config.document import Config, of_values
 from scaling.data import hashing
 from scaling.interop import weights
@@ -74,10 +75,13 @@ class FamilyModule(LightningModule):
             self.configure_model()
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **_: Any) -> Self:  # type: ignore[override]
-        """The module of a checkpoint's config with its weights; nothing in the checkpoint is executed."""
+    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **given: Any) -> Self:  # type: ignore[override]
+        """The module of a checkpoint's config with its weights; no code in it is executed. `given` arguments
+        replace those in the checkpoint.
+        """
         checkpoint = FolderIO().load_checkpoint(checkpoint_path, map_location)
-        module = cls(**checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY])
+        given = {key: value for key, value in given.items() if key not in ("strict", "weights_only")}  # always both
+        module = cls(**{**checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY], **given})
         module.load_state_dict(checkpoint["state_dict"])
         return module
 
@@ -102,7 +106,9 @@ class FamilyModule(LightningModule):
         self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rate)
         if config["train.compile"]:
-            compile_model(self.model)
+            # What was compiled of a model without hooks must not serve one that is tuned by them.
+            torch._dynamo.config.skip_nnmodule_hook_guards = False
+            self.model.compile()
 
     def configure_optimizers(self) -> Any:
         return self.torch_optimizers
@@ -125,8 +131,11 @@ class FamilyModule(LightningModule):
         names = self.experiment.saved
         return {MODEL + each.spec.name: each.tensor for each in self.weights.every if each.spec.name in names}
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return gather(self._saved(), not self.sharded or self.global_rank == 0)
+    def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", **__: Any) -> dict[str, Any]:
+        state: dict[str, Any] = {} if destination is None else destination  # of a module that has this one as its part
+        saved = {prefix + name: tensor for name, tensor in self._saved().items()}
+        state |= gather(saved, not self.sharded or self.global_rank == 0)
+        return state
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -146,6 +155,15 @@ class FamilyModule(LightningModule):
 
     # Training
 
+    def setup(self, stage: str) -> None:
+        """Refuse what a Trainer cannot decide for a config."""
+        own, precision = self.experiment.config["trainer.precision"], self.trainer.precision
+        is_other = precision != "32-true" and not own == precision == "bf16-mixed"
+        what, fix = f"the config has trainer.precision={own}", "leave it out, and set the config's"
+        refuse(is_other, what, fix, key="precision of the Trainer", value=precision)
+        what, fix = "torch.compile cannot compile a whole update", "set train.compile=true in the config"
+        refuse(self._compiler_ctx is not None, what, fix)
+
     def on_train_start(self) -> None:
         self._first = self.trainer.global_step
         self._set_rates(self._first)
@@ -159,7 +177,8 @@ class FamilyModule(LightningModule):
             if tokens * self.trainer.world_size != planned:
                 raise Incomplete(f"tokens of step {step + 1}", tokens * self.trainer.world_size, planned)
         self._begin(step)
-        with flushed():
+        mixed = one.config["trainer.precision"] == "bf16-mixed"
+        with flushed(), torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False):
             loss, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
             for what, value in (("the loss", loss), ("the gradient", norm)):
                 if not math.isfinite(value):
@@ -196,6 +215,9 @@ class FamilyModule(LightningModule):
 
     def _update(self) -> None:
         """A step of all optimizers, which counts as one of Lightning's."""
+        what = "training_step updates the config's optimizers, and configure_optimizers returns others"
+        fix = "write training_step too, or set the config's optimizer"
+        refuse(self.trainer.optimizers != self.torch_optimizers, what, fix)
         optimizers = self.optimizers()
         counted = optimizers[0] if isinstance(optimizers, list) else optimizers
         counted.step()
@@ -307,12 +329,3 @@ class EncoderDecoderModule(FamilyModule):
 
 
 MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}
-
-
-def compile_model(model: Family, backend: str = "inductor") -> None:
-    """Let torch compile a model's forward pass at its first call."""
-    from torch import _dynamo
-
-    # What was compiled of a model without hooks must not serve one that is tuned by them.
-    _dynamo.config.skip_nnmodule_hook_guards = False
-    model.compile(backend=backend)

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import Strategy
 
 from scaling.base import signals
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.signals import LOST, PRUNE, Stopped
 from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
@@ -35,14 +37,19 @@ from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.ranks import broadcast, cluster, first, joined, launched, local_count, rank_count, start_ranks
 
 if TYPE_CHECKING:
-    from lightning.pytorch.loggers import Logger
-
     from scaling.config.document import Config
 
 # The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
 MESSAGES = re.compile(
     r"DefaultCPUAllocator|std::bad_alloc|out of memory|cannot allocate memory|not enough memory|ALLOC_FAILED", re.I
 )
+
+# Lightning's callbacks that change a training: a run of the ledger is what its config states.
+CHANGING = {
+    *("BaseFinetuning", "BatchSizeFinder", "GradientAccumulationScheduler", "LearningRateFinder", "ModelPruning"),
+    *("StochasticWeightAveraging", "WeightAveraging"),
+}
+TRAINING = threading.RLock()  # one training at a time: generators, threads and warnings are the process's
 
 
 def train(experiment: Experiment, **observers: Any) -> dict[str, Any]:
@@ -75,6 +82,12 @@ def train_run(
     Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
     trained as far as its `steps`, and keeps those that branches start from.
     """
+    for each in (*callbacks, *loggers):
+        what = "expected a callback or a logger of Lightning"
+        refuse(not isinstance(each, Callback | Logger), what, "pass an instance", key="callbacks, logger", value=each)
+        is_changing = not CHANGING.isdisjoint(kind.__name__ for kind in type(each).__mro__)
+        what, fix = "it changes what the config states", "leave it out, or fit scaling.module in your own Trainer"
+        refuse(is_changing, what, fix, key="callbacks", value=type(each).__name__)
     if not launched() and rank_count(experiment.config) > 1:
         if callbacks or loggers:
             what = "callbacks and loggers cannot be passed to several ranks"
@@ -83,7 +96,7 @@ def train_run(
         threads = suited(experiment, max(1, cores() // count))
         start_ranks(count, threads, _train_rank, experiment.config, steps, bool(listeners))
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
-    with joined(), chosen(experiment):
+    with TRAINING, joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
         if not broadcast(attempt is not None):
             return None
@@ -173,7 +186,8 @@ def _trained(
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, is_own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
-    with recorder, signals.listening(), _quiet():
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with recorder, signals.listening(), _quiet(), torch.random.fork_rng(devices):
         signals.process.pruned = False
         trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)
@@ -279,8 +293,6 @@ def _trainer(experiment: Experiment, callbacks: Sequence[Callback], loggers: Col
         num_nodes=count // local_count(),
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
-        # `Weights` rounds the masters of bf16-true.
-        precision="bf16-mixed" if config["trainer.precision"] == "bf16-mixed" else "32-true",
         max_steps=experiment.steps,
         max_epochs=1,
         callbacks=list(callbacks),

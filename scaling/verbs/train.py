@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +105,7 @@ def train(
     *overrides: str,
     overlays: Overlays = (),
     progress: PYTHON[bool] = True,
-    callbacks: PYTHON[Sequence[Any]] = (),
+    callbacks: PYTHON[Any] = (),
     logger: PYTHON[Any] = (),
     **settings: Any,
 ) -> Run:
@@ -136,7 +136,7 @@ def finetune(
     overlays: Overlays = (),
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
-    callbacks: PYTHON[Sequence[Any]] = (),
+    callbacks: PYTHON[Any] = (),
     logger: PYTHON[Any] = (),
     **settings: Any,
 ) -> Run:
@@ -154,7 +154,7 @@ def finetune(
     return _trained(composed, progress, callbacks, logger)
 
 
-def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
+def _trained(composed: Config, progress: bool, callbacks: Any, logger: Any) -> Run:
     """The run that a resolved config describes, trained."""
     from scaling.training.experiment import assemble
 
@@ -166,7 +166,9 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     from scaling.training.callbacks import ProgressDisplay
 
     with ProgressDisplay() if progress else nullcontext() as listener:
-        loggers = list(logger) if isinstance(logger, Sequence) else [logger] if logger else []
+        callbacks, loggers = (
+            list(one) if isinstance(one, Iterable) else [one] if one else [] for one in (callbacks, logger)
+        )
         listeners = [listener] if listener else []
         result = run.train(experiment, listeners=listeners, callbacks=callbacks, loggers=loggers)
     # Ranks other than the first have no result of their own.

@@ -145,7 +145,7 @@ def test_a_malicious_checkpoint_runs_nothing(name, checkpoint, tmp_path, capsys)
     path.write_bytes(pickle if name == "weights" else struct.pack("<Q", 2**63) + path.read_bytes()[8:])
     sealed(checkpoint)
     assert cli.main(["train", *words(tmp_path / "runs")]) == 2
-    assert "no whole safetensors file" in capsys.readouterr().err.splitlines()[-1]
+    assert "not a whole safetensors file" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "exploded").exists()
 
 

@@ -1,5 +1,7 @@
 """`scaling.module` in a plain `lightning.Trainer`; callbacks and loggers of one's own in `scaling.train`."""
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lightning
@@ -7,11 +9,11 @@ import pandas
 import pytest
 import torch
 import wandb
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 
 import scaling
-from tests.training.conftest import left, losses, words
+from tests.training.conftest import STILL, left, losses, train, words
 from tests.wandb_server.server import serving
 
 STEPS = 12
@@ -48,6 +50,7 @@ KINDS = {
     "encoder split": {"train.micro_batch": 1},
     "encoder_decoder Muon": {"optimizer": "Muon"},
     "decoder bf16-true": {"trainer.precision": "bf16-true"},
+    "decoder bf16-mixed": {"trainer.precision": "bf16-mixed"},
 }
 
 
@@ -90,8 +93,53 @@ def test_validation_checkpoints_and_flags_are_lightning_s(tmp_path):
     assert len(sanity) == 2 < len(first) == len(data.val_dataloader())
     assert torch.equal(first[0], next(iter(data.val_dataloader())).tokens)
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-    with pytest.raises(Exception, match="gradient_clip_val"):  # the config's counts
-        trainer(tmp_path, gradient_clip_val=1.0).fit(module, data)
+    for flags in ({"gradient_clip_val": 1.0}, {"precision": "bf16-mixed"}, {"precision": "64-true"}):
+        with pytest.raises(Exception, match=next(iter(flags))):  # the config's counts
+            trainer(tmp_path, **flags).fit(module, data)
+    trainer(tmp_path, overfits := Seen(), overfit_batches=1).fit(*parts(words(tmp_path, **STILL, schedule="Constant")))
+    assert overfits.losses == sorted(overfits.losses, reverse=True), "each step has the same batch"
+
+
+class Decoder(scaling.DecoderModule):
+    """A module of one's own: with a further argument, and optimizers that the config does not have."""
+
+    def __init__(self, config, rate=0.1):
+        super().__init__(config)
+        self.save_hyperparameters("rate")
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.hparams["rate"])
+
+
+def test_a_module_of_one_s_own_and_a_module_within_another(tmp_path):
+    module, data = parts(words(tmp_path))
+    own, held = Decoder(module.hparams["config"]), torch.nn.ModuleDict({"inner": module}).state_dict()
+    assert held.keys() == {f"inner.{name}" for name in module.state_dict()}
+    with pytest.raises(scaling.ScalingError, match="configure_optimizers returns others"):
+        trainer(tmp_path).fit(own, data)
+    save = ModelCheckpoint(dirpath=tmp_path, filename="own")
+    trainer(tmp_path, save).fit(module, data)
+    assert scaling.DecoderModule.load_from_checkpoint(tmp_path / "own.ckpt").steps == STEPS
+    with pytest.raises(TypeError, match="rate"):
+        scaling.DecoderModule.load_from_checkpoint(tmp_path / "own.ckpt", rate=1.0)
+    assert Decoder.load_from_checkpoint(tmp_path / "own.ckpt", rate=1.0).hparams["rate"] == 1.0
+
+
+def test_a_run_takes_nothing_from_its_process_and_leaves_it_as_it_was(unbroken, tmp_path):
+    """Two threads train one after the other: generators and warnings are the process's."""
+    state, level = torch.get_rng_state(), logging.getLogger("lightning.pytorch").level
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            train(words(tmp_path / "0"))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: train(words(tmp_path / number)), "12"))
+    assert all(left(tmp_path / number) == unbroken for number in "012")
+    assert torch.equal(state, torch.get_rng_state())
+    assert logging.getLogger("lightning.pytorch").level == level
 
 
 def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(tmp_path):
@@ -132,7 +180,11 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train_beside_our_run_of
         assert list(table[key].dropna()) == pytest.approx(list(wanted))
     assert list(table["evaluate/loss"].dropna()) == pytest.approx(list(evaluated["loss"]))
     assert scaling.DecoderModule.load_from_checkpoint(save.best_model_path).steps == STEPS
-    with pytest.raises(scaling.ScalingError, match="cannot join several others"):
+    cases = {"StochasticWeightAveraging": {"callbacks": StochasticWeightAveraging(0.01)}, "True": {"logger": True}}
+    for value, options in cases.items():
+        with pytest.raises(scaling.ScalingError, match=value):
+            scaling.train(*words(tmp_path / value), progress=False, **options)
+    with pytest.raises(scaling.ScalingError, match="cannot be passed to several ranks"):
         scaling.train(*words(tmp_path, trainer__devices=2), progress=False, callbacks=[seen])
 
 
