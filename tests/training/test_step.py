@@ -49,7 +49,7 @@ def test_a_compiled_model_learns_the_same(tmp_path):
 
 
 TAUGHT = {**STILL, "parametrization": "{kind: Standard, head: normal}"}
-EXPERTS = {"model__block__channel": "{kind: Switch, activation: GeLU, experts: 2, balance: 0.5}"}
+EXPERTS: dict[str, Any] = {"model__block__channel": "{kind: Switch, activation: GeLU, experts: 2, balance: 0.5}"}
 
 
 def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
