@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import DISK, ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.base.printing import byte_size, interval, span
+from scaling.base.printing import byte_size, interval, short, span
 from scaling.base.standard_error import say
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
@@ -50,7 +50,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
     for row in document["runs"][:MOST_ROWS]:
         role = "  beside" if row["beside"] else "  held out" if row["held_out"] else ""
-        cells = [row["name"] + role, row["N"], f"{row['D']:.3g}", f"{row['C']:.3g}"]
+        cells = [row["name"] + role, row["N"], short(row["D"]), f"{row['C']:.3g}"]
         evaluations = f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C"
         cells += [f"{row['warmup']:,} of {row['steps']:,}", evaluations, span(row["seconds"]), byte_size(row["bytes"])]
         for there in map(row.get, places):
@@ -90,8 +90,8 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
     elif outlook is not None:
         supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
-        yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
-        yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
+        yield f"expected 95% interval of the mean of {outlook['target']}: {interval(outlook)}"
+        yield f"  assumed law: {supposed}; noise of log loss {outlook['noise']:g}"
     if adaptive is not None and "reason" in adaptive:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
