@@ -24,6 +24,7 @@ LATEX = str.maketrans(
     | {sign: rf"$\{name}$" for sign, name in SIGNS.items()}
     | {"–": "--", "²": "$^2$", "[": "{[}"}  # a bracket after a line's end would open an option
 )
+_NUMBER = re.compile(r"[-+±]*\.?\d[\d.,:]*(e[-+]?\d+)?[kMBT%×x]?(\s|$)")  # and no hash or name that begins with a digit
 MARKDOWN = str.maketrans({**{character: "\\" + character for character in "\\|*`"}, "<": "&lt;"})
 
 
@@ -193,7 +194,7 @@ def cell(value: Any) -> str:
 
 
 def _is_numeric(text: str) -> bool:
-    return not text or text[0].isdigit() or (text[0] in "-+±." and len(text) > 1)
+    return not text or _NUMBER.match(text) is not None
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import Table as Shown
 from scaling.base.printing import short
 from scaling.studies.tasks import SCORE
@@ -29,8 +29,8 @@ FEWEST = 5
 """The fewest rows for an interval."""
 STUDY_COLUMNS = ("row", "loss", "status", "N", "D")
 MEANING = (
-    "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. By "
-    "the seeds of the first scale is what noise would leave of it, were the true order the same."
+    "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. "
+    "'By the seeds' is the accuracy that the noise of the first scale would leave if the true order were the same."
 )
 
 Decision = dict[str, Any]
@@ -183,5 +183,9 @@ def shown(made: Sequence[Decision]) -> list[Shown]:
         by_seeds = "" if one["by_seeds"] is None else f"{one['by_seeds']:.1%}"
         sides, counts = (one["small"], one["large"]), (str(one["rows"]), str(one["pairs"]))
         cells.append((*sides, *counts, f"{one['accuracy']:.1%}{bounds}", by_seeds))
-    ties = [f"{one['ties']} pairs have no winner in {one['large']}." for one in made if one["ties"]]
-    return [Shown("Decisions.", heads, cells, (0, 1), [MEANING, *dict.fromkeys(ties)])]
+    ties = [
+        f"{one['small']}: {plural(one['ties'], 'further pair')} without a winner in {one['large']}."
+        for one in made
+        if one["ties"]
+    ]
+    return [Shown("Decisions.", heads, cells, (0, 1), [MEANING, *ties])]

@@ -82,5 +82,5 @@ def mixture(
         f"mean loss of the even mixture: {found['gain'].estimate:.4f} {interval(document['gain'])} higher",
     ]
     if beyond:
-        lines.append(f"the best mixture of {', '.join(beyond)} lies outside the runs: train one there before you trust it")
+        lines.append(f"the best {', '.join(beyond)} lies outside the runs: train one there before you trust it")
     return Result(document, lines)

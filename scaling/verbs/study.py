@@ -72,7 +72,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         ["  saved by shared trunks", f"{total['saved']:.0%}" if total["trunks"] else None],
         ["  added by evaluations", f"{evaluation:.1%}{fewer}"],
         ["time of a worker on this machine", time],
-        ["  it had other work when it was timed", "alone it may be faster" if total.get("busy") else None],
+        ["  measured", "beside other work; alone it may be faster" if total.get("busy") else None],
         ["  workers", total["workers"]],
     ]
     for name, there in places.items():
@@ -100,6 +100,11 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield adaptive["sentence"]
         rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths.items()]
         yield ["runs in the order of choice", "expected after it"], rows
+
+
+def _check_budget(budget: float | None, adaptive: str | None) -> None:
+    what, fix = "it applies to adaptive studies only", "add --adaptive GOAL"
+    refuse(budget and adaptive is None, what, fix, key="--budget", value=budget)
 
 
 @verb
@@ -132,13 +137,7 @@ def plan(
     from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
 
-    refuse(
-        budget and adaptive is None,
-        "it applies to adaptive studies only",
-        "add --adaptive GOAL",
-        key="--budget",
-        value=budget,
-    )
+    _check_budget(budget, adaptive)
     words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, words)
     usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
@@ -273,13 +272,7 @@ def study(
     from scaling.studies.progress import announcer, listener
     from scaling.studies.tasks import task_plan, with_tasks
 
-    refuse(
-        budget and adaptive is None,
-        "it applies to adaptive studies only",
-        "add --adaptive GOAL",
-        key="--budget",
-        value=budget,
-    )
+    _check_budget(budget, adaptive)
     words, announce, decided = list(overrides), announcer(progress), None
     if adaptive is None:
         plan, why = estimate.choose_scale(study, at, words, workers)
