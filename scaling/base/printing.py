@@ -24,6 +24,7 @@ LATEX = str.maketrans(
     | {sign: rf"$\{name}$" for sign, name in SIGNS.items()}
     | {"–": "--", "²": "$^2$", "[": "{[}"}  # a bracket after a line's end would open an option
 )
+_NUMBER = re.compile(r"$|[-+±]*\.?\d[\d.,:]*(e[-+]?\d+)?[kMBT%×x]?(\s|$)")  # no hash that begins with a digit
 MARKDOWN = str.maketrans({**{character: "\\" + character for character in "\\|*`"}, "<": "&lt;"})
 
 
@@ -179,7 +180,7 @@ def markdown_text(text: str) -> str:
 def columns(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table as text. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
     cells = [list(map(cell, row)) for row in rows]
-    numeric = [all(_is_numeric(row[place]) for row in cells) and bool(cells) for place in range(len(titles))]
+    numeric = [all(_NUMBER.match(row[place]) for row in cells) and bool(cells) for place in range(len(titles))]
     return Table("", titles, cells, [place for place, is_number in enumerate(numeric) if not is_number]).text()
 
 
@@ -190,10 +191,6 @@ def cell(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def _is_numeric(text: str) -> bool:
-    return not text or text[0].isdigit() or (text[0] in "-+±." and len(text) > 1)
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

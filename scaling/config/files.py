@@ -70,7 +70,8 @@ def find_size(name: str, *, beside: Path | None = None) -> Config:
 def data_at(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of a user, and its key that names the file; None of no file."""
     if not os.path.exists(path := Path(os.path.expanduser(name))):
-        refuse(path.suffix, f"there is no file {name!r}", "give the path of a file or a folder with data")
+        fix = f"write data=files data.corpus.files={name!r}" if "*" in name else "give the path of a file or a folder"
+        refuse(path.suffix, f"there is no file {name!r}", fix)
         return None
     if any((path / file).is_file() for file in SAVED):
         return "saved", "data.corpus.path"

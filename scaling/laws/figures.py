@@ -183,14 +183,14 @@ class Picture:
         if runs is not None and "run" in runs:
             self.runs[points] = [str(run) for run in runs["run"]]
 
-    def finish(self, points: Points, names: Iterable[str], *sentences: str, legend: str = "") -> Picture:
+    def finish(self, points: Points, names: Sequence[str], *sentences: str, legend: str = "") -> Picture:
         """Return the picture with its caption: the sentences, each column's stated definition, and the count of runs;
         with ticks on its logarithmic axes, and legends beside its panels.
         """
         stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
         definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
         if all(points.definition(name) == "not stated" for name in names):
-            definitions = "Definitions not stated"
+            definitions = f"Definitions of {', '.join(names)} are not stated"
         source, self.sentences = f"{points.source}: " if points.source else "", " ".join(sentences)
         self.caption = f"{self.sentences} {definitions}. {source}{points.count()}.".strip()
         for axes in self.panels:
@@ -199,7 +199,7 @@ class Picture:
                     continue
                 low, high = axis.get_view_interval()
                 if high / low < 100:  # else powers of ten alone
-                    subs = (1, 1.5, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5)
+                    subs = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
                     axis.set_major_locator(LogLocator(subs=subs, numticks=8))
                     axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
                 axis.set_minor_formatter("")
@@ -326,7 +326,7 @@ def contours(fit: FittedLaw) -> Picture:
     z = fit.predict(N=x[None, :], D=y[:, None])
     picture = Picture(f"{form.target} over N and D")
     axes = picture.panel(0, n, d)
-    heights = np.linspace(z.min(), z.max(), 14)[1:-1]
+    heights = np.unique(np.quantile(z, np.linspace(0, 1, 14)[1:-1]))
     lines = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
     axes.clabel(lines, fontsize=7, fmt="%.2f", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)

@@ -27,7 +27,7 @@ from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
 # What tables call these columns, in small letters.
 USUAL_NAMES = {
     "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
-    "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
+    "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens", "total_tokens"),
     "C": ("flops", "compute", "train_flops", "training_flops"),
     "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
 }

@@ -77,8 +77,8 @@ class Report(TableResult):
             yield f"held out: largest error {error}" + (f"; {covered}" if covered else "")
         targets = [*tested.get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
         for method in dict.fromkeys(row["interval_run"]["method"] for row in targets if row["interval_run"]):
-            sources = "its noise, the error of the fit, and that of the law's form"
-            yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
+            sources = "noise, the error of the fit and the error of the law's form"
+            yield f"The interval of a new run ({_method(method)}) covers its {sources} (docs/coverage.md)."
         for prefix, step in self._steps():
             if step["objective"] is not None:
                 number, scale = step["condition_number"], f"scale of the residuals {step['residual_scale']:.2g}"
@@ -217,7 +217,7 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         for point, beyond in zip(points, excess, strict=True)
     ]
     return _table(
-        "Held-out runs, predicted and observed.", rows, notes=[*_notes(document, points, inputs, is_test=True)]
+        "Held-out runs, predicted and observed.", rows, notes=[*caveats(document, points, inputs, is_test=True)]
     )
 
 
@@ -249,7 +249,7 @@ def predictions(document: Row) -> Table | None:
         ]
         for row in targets
     ]
-    return _table("Predictions.", rows, notes=[*_notes(document, targets, inputs)])
+    return _table("Predictions.", rows, notes=[*caveats(document, targets, inputs)])
 
 
 def optima(document: Row) -> Table | None:
@@ -267,7 +267,7 @@ def optima(document: Row) -> Table | None:
         ]
         for row in budgets
     ]
-    notes = [*(line for row in budgets for line in disagreement(row)), *_notes(document, budgets, ["C"])]
+    notes = [*(line for row in budgets for line in disagreement(row)), *caveats(document, budgets, ["C"])]
     return _table("The best use of a budget.", rows, notes=notes)
 
 
@@ -349,7 +349,7 @@ def _answer(row: Row, value: float | None, form: Callable[[float], str] | None =
     return form(value) if form is not None and value is not None else _loss(value)
 
 
-def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str], is_test: bool = False) -> Iterator[str]:
+def caveats(document: Row, rows: Sequence[Row], inputs: Sequence[str], is_test: bool = False) -> Iterator[str]:
     """Why intervals are marked; of targets, how far they lie outside the points, and which have no answer."""
     outside = [row for row in rows if row.get("decades_outside") and not is_test]
     yield from (f"{_at(row, inputs)}: {distance(row['decades_outside'])}" for row in outside)

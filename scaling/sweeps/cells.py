@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.printing import short
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
 from scaling.ledger.document import disk, flat
@@ -168,12 +169,12 @@ def searched(sweep: Sweep, folder: Path) -> Listed | Bayes:
 def described(sweep: Sweep, outlook: dict[str, Any]) -> str:
     """The parameters that the sweep varies, and its cost, in lines."""
     count, smallest, largest = outlook["runs"], outlook["smallest"], outlook["largest"]
-    runs, each = ("runs without end", ", each") if count is None else (plural(count, "run"), "")
+    runs, each = ("runs without end", " for each") if count is None else (plural(count, "run"), " in all")
     about = "" if outlook["exact"] else "about "
     sizes = f"{smallest:,}" + ("" if smallest == largest else f" to {largest:,}")
     text = (
         f"{sweep.name}: {sweep.method}, {runs} over {', '.join(sweep.parameters)}\n{sizes} parameters without "
-        f"embeddings; {about}{outlook['tokens']:.3g} tokens, {outlook['flops']:.3g} FLOPs{each}"
+        f"embeddings; {about}{short(outlook['tokens'])} tokens, {outlook['flops']:.3g} FLOPs{each}"
     )
     if sweep.hyperband is not None:
         brackets = ", ".join(map(str, sweep.hyperband.brackets[:4]))

@@ -29,8 +29,9 @@ FEWEST = 5
 """The fewest rows for an interval."""
 STUDY_COLUMNS = ("row", "loss", "status", "N", "D")
 MEANING = (
-    "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. By "
-    "the seeds of the first scale is what noise would leave of it, were the true order the same."
+    "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. "
+    "Ties are further pairs, without a winner at the second scale. 'By the seeds' is the accuracy that the noise of "
+    "the first scale would leave if the true order were the same."
 )
 
 Decision = dict[str, Any]
@@ -176,12 +177,11 @@ def of_study(path: Path, rows: Collection[str]) -> list[Decision] | None:
 
 def shown(made: Sequence[Decision]) -> list[Shown]:
     """The decisions as a table of text."""
-    heads = ("decided by", "for", "rows", "pairs", "decision accuracy", "by the seeds")
+    heads = ("decided by", "for", "rows", "pairs", "ties", "decision accuracy", "by the seeds")
     cells = []
     for one in made:
         bounds = "" if one["low"] is None else f" ({one['low']:.1%} to {one['high']:.1%})"
         by_seeds = "" if one["by_seeds"] is None else f"{one['by_seeds']:.1%}"
-        sides, counts = (one["small"], one["large"]), (str(one["rows"]), str(one["pairs"]))
+        sides, counts = (one["small"], one["large"]), (str(one[key]) for key in ("rows", "pairs", "ties"))
         cells.append((*sides, *counts, f"{one['accuracy']:.1%}{bounds}", by_seeds))
-    ties = [f"{one['ties']} pairs have no winner in {one['large']}." for one in made if one["ties"]]
-    return [Shown("Decisions.", heads, cells, (0, 1), [MEANING, *dict.fromkeys(ties)])]
+    return [Shown("Decisions.", heads, cells, (0, 1), [MEANING])]

@@ -224,23 +224,24 @@ def _option(option: str, kind: Any) -> dict[str, Any]:
     return action | ({"nargs": "+"} if is_pairs or origin is tuple else {})
 
 
-def _value(option: str, words: Any, kind: Any) -> Any:
+def _value(option: str, words: Any, kind: Any, fix: str = "give it once") -> Any:
     """The value of an option from the words of its occurrences."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is bool:
         return words
     if origin is Mapping:
         pairs = [_pair(option, word, inner[1]) for word in words]
-        return {name: _only(f"{option} {name}", [value for n, value in pairs if n == name]) for name, _ in pairs}
+        return {name: _only(f"{option} {name}", [value for n, value in pairs if n == name], fix) for name, _ in pairs}
     if origin in (Sequence, tuple):
-        return [_value(option, each if isinstance(each, list) else [each], inner[0]) for each in words]
-    return _only(option, [_read(option, word, kind) for word in words])
+        again = f"write --{option} again for the second"
+        return [_value(option, each if isinstance(each, list) else [each], inner[0], again) for each in words]
+    return _only(option, [_read(option, word, kind) for word in words], fix)
 
 
-def _only(title: str, values: Sequence[Any]) -> Any:
+def _only(title: str, values: Sequence[Any], fix: str = "give it once") -> Any:
     """The only one of several values; a second, different value is refused."""
     if other := [value for value in values if value != values[0]]:
-        raise ScalingError(f"is given twice: {values[0]} and {other[0]}", key=title, fix="give it once")
+        raise ScalingError(f"is given twice: {values[0]} and {other[0]}", key=title, fix=fix)
     return values[0]
 
 

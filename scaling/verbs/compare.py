@@ -76,8 +76,8 @@ def compare(
     noise = residuals if seeds is None else seeds
     times, higher = interval(k.to_json(), ".3g"), interval(difference.to_json())
     rows = [
-        ["compute", f"{k.estimate:.3g} × {times}", f"{baseline} needs this for the loss of {candidate}"],
-        ["loss", f"{difference.estimate:+.4f} {higher}", f"{candidate} less {baseline} at equal compute"],
+        ["compute", f"{k.estimate:.3g} × {times}", f"{baseline} needs this factor to reach the loss of {candidate}"],
+        ["loss", f"{difference.estimate:+.4f} {higher}", f"{candidate} minus {baseline} at equal compute"],
         ["noise", f"{100 * noise:.2g}%", f"standard deviation of a loss {kind}"],
     ]
     chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in order]

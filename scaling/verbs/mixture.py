@@ -78,9 +78,9 @@ def mixture(
     lines = [
         f"{plural(len(table), 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
         (["", f"best proportion, {percent(level)}", "tried"], rows),
-        f"mean loss there {found['loss'].estimate:.4f} {interval(document['loss'])}",
-        f"the even mixture has {found['gain'].estimate:.4f} {interval(document['gain'])} more",
+        f"mean loss of the best mixture: {found['loss'].estimate:.4f} {interval(document['loss'])}",
+        f"mean loss of the even mixture: {found['gain'].estimate:.4f} {interval(document['gain'])} higher",
     ]
     if beyond:
-        lines.append(f"no run tried so much or so little of {', '.join(beyond)}: train one there before you trust it")
+        lines.append(f"the best {', '.join(beyond)} lies outside the runs: train one there before you trust it")
     return Result(document, lines)

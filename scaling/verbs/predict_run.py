@@ -38,6 +38,7 @@ def predict_run(
     A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
     """
     from scaling.laws.predict import predict_runs
+    from scaling.laws.report import caveats
     from scaling.sweeps.cells import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
@@ -80,10 +81,11 @@ def predict_run(
         "version": __version__,
     }
     path, new = register(ledger, run, document)
+    outside = caveats(document, [{**row, **predicted.to_json()}], form.axes)
     loss = ", ".join(filter(None, (f"loss {predicted.estimate:.4f}", _of_a_new_run(document))))
     by = f"{form.name} of {plural(len(fitted.points), 'run')}"
     text = f"run {run}: {loss}, by {by}; on record as {path.stem}{'' if new else ' (on record already)'}"
-    return Result({**document, "run": run, "prediction": path.stem, "already": not new}, [text])
+    return Result({**document, "run": run, "prediction": path.stem, "already": not new}, [text, *outside])
 
 
 @verb

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import DISK, ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.base.printing import byte_size, interval, span
+from scaling.base.printing import byte_size, interval, short, span
 from scaling.base.standard_error import say
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
@@ -50,7 +50,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
     for row in document["runs"][:MOST_ROWS]:
         role = "  beside" if row["beside"] else "  held out" if row["held_out"] else ""
-        cells = [row["name"] + role, row["N"], f"{row['D']:.3g}", f"{row['C']:.3g}"]
+        cells = [row["name"] + role, row["N"], short(row["D"]), f"{row['C']:.3g}"]
         evaluations = f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C"
         cells += [f"{row['warmup']:,} of {row['steps']:,}", evaluations, span(row["seconds"]), byte_size(row["bytes"])]
         for there in map(row.get, places):
@@ -72,7 +72,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         ["  saved by shared trunks", f"{total['saved']:.0%}" if total["trunks"] else None],
         ["  added by evaluations", f"{evaluation:.1%}{fewer}"],
         ["time of a worker on this machine", time],
-        ["  it had other work when it was timed", "alone it may be faster" if total.get("busy") else None],
+        ["  measured", "beside other work; alone it may be faster" if total.get("busy") else None],
         ["  workers", total["workers"]],
     ]
     for name, there in places.items():
@@ -90,8 +90,8 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
     elif outlook is not None:
         supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
-        yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
-        yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
+        yield f"expected 95% interval of the mean of {outlook['target']}: {interval(outlook)}"
+        yield f"  assumed law: {supposed}; noise of log loss {outlook['noise']:g}"
     if adaptive is not None and "reason" in adaptive:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
@@ -100,6 +100,11 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield adaptive["sentence"]
         rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths.items()]
         yield ["runs in the order of choice", "expected after it"], rows
+
+
+def _check_budget(budget: float | None, adaptive: str | None) -> None:
+    what, fix = "it applies to adaptive studies only", "add --adaptive GOAL"
+    refuse(budget and adaptive is None, what, fix, key="--budget", value=budget)
 
 
 @verb
@@ -132,13 +137,7 @@ def plan(
     from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
 
-    refuse(
-        budget and adaptive is None,
-        "it applies to adaptive studies only",
-        "add --adaptive GOAL",
-        key="--budget",
-        value=budget,
-    )
+    _check_budget(budget, adaptive)
     words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, words)
     usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
@@ -273,13 +272,7 @@ def study(
     from scaling.studies.progress import announcer, listener
     from scaling.studies.tasks import task_plan, with_tasks
 
-    refuse(
-        budget and adaptive is None,
-        "it applies to adaptive studies only",
-        "add --adaptive GOAL",
-        key="--budget",
-        value=budget,
-    )
+    _check_budget(budget, adaptive)
     words, announce, decided = list(overrides), announcer(progress), None
     if adaptive is None:
         plan, why = estimate.choose_scale(study, at, words, workers)

@@ -131,10 +131,8 @@ def table(
         refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
     is_page = keep is None or Path(keep).suffix == ".md"
     refuse(not is_page, "is not a page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
-    if train and source is not None:
-        raise ScalingError(
-            "--train takes its runs from the ledger", key="--from", value=str(source), fix="leave it out"
-        )
+    what = "--train takes its runs from the ledger"
+    refuse(train and source is not None, what, "leave it out", key="--from", value=str(source))
     file, words = read(name).only(list(rows)).seeded(list(overrides))
     results, missing, scored = None, None, file.chosen(downstream)
     if train and downstream and not scored:

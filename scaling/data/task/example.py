@@ -132,7 +132,8 @@ class Columns:
             absent = (value in secrets and spelled(value) not in (*self.values, *self.names)) or value != value
         if absent and secret:
             return {}
-        refuse(absent and self.answer != "span", "it has no label", key="label", value=self.label)
+        fix = "write one, or leave such examples out: data.missing=dropped"
+        refuse(absent and self.answer != "span", "it has no label", fix, key="label", value=self.label)
         match self.answer:
             case "span":
                 return self._span(row, value, secret)
@@ -233,7 +234,8 @@ def _number(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    refuse(not abs(number) < 1e38 or number == IGNORE, "this is not a number below 1e38", key="label", value=value)
+    fix = "write digits and a decimal point, as in 1000.5"
+    refuse(not abs(number) < 1e38 or number == IGNORE, "this is not a number below 1e38", fix, key="label", value=value)
     return number
 
 
