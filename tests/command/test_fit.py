@@ -192,7 +192,7 @@ def test_odd_points_are_fitted_without_a_warning_of_a_library(tmp_path, capsys):
     few = {name: column[:36:5] for name, column in runs.items()}
     path = tmp_path / "points.csv"
     outputs = [printed(capsys, write(path, table), *MAP) for table in (outlier, huge, units, few)]
-    assert ["no count of parameters" in out for out in outputs] == [False, False, True, False]
+    assert ["too few parameters for a language model" in out for out in outputs] == [False, False, True, False]
     assert ["none is identified" in out for out in outputs] == [False, False, False, True]
 
 

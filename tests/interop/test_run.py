@@ -130,7 +130,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
         "generate altered --prompt=5": "missing decoder.stack.norm.gain, extra stranger",
         "generate named --prompt=5": "ids.json.eos='two': expected a whole number from 0 and below 260",
         "generate beyond --prompt=5": "ids.json.start=260: expected",
-        "export run --to altered": "there already",
+        "export run --to altered": "it exists already",
         "import run": "there is no config.json",
         "import pipe": "pipe/config.json: is not a regular file",
     }.items():
