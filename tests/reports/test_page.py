@@ -27,7 +27,6 @@ from scaling.base.markup import Code, Heading, Items, Pairs, ends, formula, perc
 from scaling.base.printing import tag
 from scaling.config.compose import load
 from scaling.laws.points import SETUP
-from scaling.laws.report import coverage, held_out
 from scaling.ledger import Ledger
 from scaling.ledger import document as documents
 from scaling.ledger.document import seal
@@ -325,31 +324,12 @@ def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path):
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/fit.json"))
-ROW = re.compile(
-    r"\| ([\d.]+) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) to ([\d.]+)(?:\\\*)? \| (yes|no) \| ([+-][\d.]+)% \|"
-)
 NUMBER = re.compile(r"(\d+\.?\d*)")
 each = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
 
 
 def fitted(folder: Path):
     return json.loads((folder / "fit.json").read_text(encoding="utf-8"))
-
-
-@each
-def test_a_kept_page_shows_the_table_of_its_fit_and_counts_its_intervals(folder):
-    document, text = fitted(folder), (folder / "README.md").read_text(encoding="utf-8")
-    page, tested = (folder / "index.html").read_text(encoding="utf-8"), document["held_out"]
-    rows = ROW.findall(text)
-    inside = [float(low) <= float(loss) <= float(high) for loss, low, high, _, _ in rows]
-    assert inside == [word == "yes" for _, _, _, word, _ in rows]
-    assert (len(rows), sum(inside)) == (tested["n"], round(tested["covered"] * tested["n"]))
-    assert str(coverage(tested)) in text
-    largest = max(abs(float(error)) for *_, error in rows)
-    assert largest == pytest.approx(100 * abs(tested["largest_relative_error"]), abs=0.006)
-    table = held_out(document, dict(re.findall(r'id="run-(\w+)"><th scope="row">([^<]*)<', page)))
-    assert table.markdown() in text
-    assert all(f">{cell}</td>" in page for row in table.rows for cell in row[1:])
 
 
 @pytest.mark.slow
