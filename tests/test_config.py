@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.config.compose import FIXED, assignments, load, table_file, varied
+from scaling.config.compose import assignments, load, table_file, varied
 from scaling.config.document import Config, document
-from scaling.config.files import names, shipped
+from scaling.config.files import names
 
 SHIPPED = {
     "defaults": """
@@ -352,16 +352,6 @@ def test_what_is_saved_loads_as_the_same_config_and_is_whole_or_as_it_was(shelf,
     with pytest.raises(ScalingError, match="No space left on device; free some space"):
         load("plain").save("saved.yaml")
     assert Path("saved.yaml").read_text() == text
-
-
-def test_every_default_has_a_type_and_a_comment():
-    path = shipped() / "defaults.yaml"
-    defaults = document(path)
-    for section in (name for name in FIXED if defaults[name] is not None):
-        assert not isinstance(FIXED[section], dict) or set(FIXED[section]) == set(defaults[section])
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        key, _, comment = line.partition("#")
-        assert ":" not in key or key.rstrip().endswith(":") or comment or "kind:" in key, f"defaults.yaml:{number}"
 
 
 def test_a_mixture_of_a_file_that_names_itself_is_one_line(tmp_path):
