@@ -5,20 +5,6 @@ import pytest
 
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
-from scaling.base.errors import ScalingError
-from scaling.laws import Interval
-
-
-def test_intervals_are_counted_where_a_fit_converges():
-    def bounds(data):
-        if data < -0.5:
-            raise ScalingError("does not converge")
-        return {"a": Interval("a", data, -np.inf if data < 0 else data, 1.0, 0.95, "profile")}
-
-    tally = simulate(lambda rng: (rng.uniform(-1.0, 1.0), {"a": 0.0}), {"method": bounds}, 100)["method"]
-    seen = [np.random.Generator(np.random.Philox([0, study])).uniform(-1.0, 1.0) for study in range(100)]
-    assert tally.fitted == sum(data >= -0.5 for data in seen)
-    assert tally.covered["a"] == tally.opened["a"] == sum(-0.5 <= data < 0 for data in seen)
 
 
 def test_intervals_cover_in_a_cell_of_the_grid():
