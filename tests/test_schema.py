@@ -13,21 +13,6 @@ from scaling.base.numbers import Range
 from scaling.config import schema
 from scaling.config.shape import Shape
 from scaling.model.blocks import RMSNorm
-from tests.command_line import refused
-
-MISSPELT = {
-    "model.kind=Decodre": "did you mean 'Decoder'?",
-    "model.block.channel.hiden_times=2": "Gated has no such key; did you mean 'hidden_times'?",
-    "data={kind: Synthetic, symbols: many}": "expected a whole number from 2 and up to 8,192",
-    "optimizer={kind: {}}": "optimizer.kind={}: a kind is a name",
-}
-
-
-def test_a_mistake_in_a_line_names_its_key_and_the_fix(capsys):
-    for word, said in MISSPELT.items():
-        line = refused(capsys, "inspect", "decoder", "size=tiny", word)
-        assert line.startswith("scaling: command line: ")
-        assert said in line
 
 
 def has_bare_number(annotation: typing.Any) -> bool:
