@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -102,13 +101,6 @@ def slurm(tmp_path, monkeypatch):
     return jobs
 
 
-def waited(seen) -> None:
-    end = time.monotonic() + 300
-    while not seen():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
 @slow
 def test_runs_are_packed_into_an_array(slurm, tmp_path):
     words = ["--executor", "slurm", "--set", "partition=gpu", "--workers", "2"]
@@ -127,14 +119,14 @@ def test_a_job_that_slurm_warns_is_queued_again_and_one_that_no_command_waits_fo
     words = [str(write(tmp_path, grid={"trainer.max_steps": [10**6]})), f"runs={tmp_path}"]
     assert main(["submit", *words, "--set", "timeout_min=60"]) == 0
     assert "submitted 1 run to SLURM" in capsys.readouterr().out
-    waited(lambda: any(b'"train"' in log.read_bytes() for log in tmp_path.glob("store/*/log.jsonl")))
+    until(lambda: any(b'"train"' in log.read_bytes() for log in tmp_path.glob("store/*/log.jsonl")), seconds=300)
     (process,) = training(tmp_path)
     os.kill(process, signal.SIGUSR1)
-    waited(lambda: list(training(tmp_path)) not in ([], [process]))
+    until(lambda: list(training(tmp_path)) not in ([], [process]), seconds=300)
     assert (slurm / "requeued").exists()
     assert main(["submit", *words, "--stop"]) == 0
     assert "cancelled 1 job of SLURM" in capsys.readouterr().out
-    waited(lambda: not list(training(tmp_path)))
+    until(lambda: not list(training(tmp_path)), seconds=300)
     ledger = Ledger.open(tmp_path)
     (run,) = ledger.runs()
     assert [record.end["outcome"] for record in ledger.attempts(run)] == ["stopped", "stopped"]
