@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -31,7 +30,6 @@ from tests.command_line import printed
 from tests.serial import work
 from tests.studies.test_unfinished import until
 from tests.sweeps.conftest import PATIENT, WORDS, tree, write
-from tests.training.conftest import Child
 from tests.wandb_server.server import KEY, Request, Run, Server
 
 
@@ -228,23 +226,6 @@ def test_a_busy_server_is_waited_for_and_a_broken_one_ends_in_one_line_and_loses
     assert pull() == 0
     assert len(pulled()) == 6
     assert {*scanned(client)} == {f"w{number:07d}" for number in range(6)} - before
-
-
-def test_a_pull_that_is_killed_goes_on(client):
-    for number in range(12):
-        add(client, number)
-    client.fail("hang", seconds=60, times=4, matches=lambda one: is_history(one) and len(scanned(client)) > 8)
-    process = Child(["me/proj", "--to", "pulled"], None, (), "pull")
-    until(lambda: len(fetched()) >= 4)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    before = fetched()
-    assert 4 <= len(before) < 12
-    client.faults.clear()
-    client.requests.clear()
-    assert pull() == 0
-    assert len(pulled()) == 12
-    assert {*scanned(client)} == {f"w{number:07d}" for number in range(12)} - before
 
 
 def test_a_fit_of_a_project_is_that_of_its_points_and_a_source_that_is_none_is_one_line(client, capsys):
