@@ -16,10 +16,9 @@ from rich.console import Console
 from scaling.training import callbacks, wandb_settings
 from scaling.training.run import train as train_experiment
 from tests.training.conftest import at, experiment, left, load, words
-from tests.wandb_server.server import Server, serving
+from tests.wandb_server.server import KEY, Server, serving
 
 slow = pytest.mark.slow
-KEY = "c0ffee" * 6 + "beef"
 CANARY = "canary-7f3a91d2"
 
 # What W&B reads to describe a run, its code, its machine or its user.
