@@ -2,9 +2,7 @@
 mistake in them is one line with the file, the line and the way to correct it.
 """
 
-import csv
 import gzip
-import io
 import json
 import shutil
 import sysconfig
@@ -17,8 +15,6 @@ import httpx
 import huggingface_hub
 import numpy as np
 import pandas
-import pyarrow
-import pyarrow.parquet
 import pytest
 import tokenizers
 import zstandard
@@ -43,25 +39,17 @@ def texts(folder, **line):
     return [document.text for document in documents(folder, **line)]
 
 
-def separated(separator, texts):
-    content = io.StringIO(newline="")
-    csv.writer(content, delimiter=separator).writerows([["id", "text"], *(["1", text] for text in texts)])
-    return content.getvalue().encode()
-
-
-def parquet(texts):
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts, "url": [""] * len(texts)}), sink, row_group_size=3)
-    return sink.getvalue().to_pybytes()
+def table(texts):
+    return pandas.DataFrame({"id": "1", "text": texts})
 
 
 FORMATS = {
     "txt": lambda texts: "\n\n".join(texts).encode(),
-    "csv": lambda texts: separated(",", texts),
-    "tsv": lambda texts: separated("\t", texts),
-    "jsonl": lambda texts: "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in texts).encode(),
-    "json": lambda texts: json.dumps([{"text": text} for text in texts]).encode(),
-    "parquet": parquet,
+    "csv": lambda texts: table(texts).to_csv(index=False).encode(),
+    "tsv": lambda texts: table(texts).to_csv(index=False, sep="\t").encode(),
+    "jsonl": lambda texts: table(texts).to_json(orient="records", lines=True).encode(),
+    "json": lambda texts: table(texts).to_json(orient="records").encode(),
+    "parquet": lambda texts: table(texts).to_parquet(row_group_size=3),
 }
 
 
@@ -105,10 +93,10 @@ def test_parts_of_any_size_hold_the_same_documents(name, folder, monkeypatch):
     Path("few").mkdir()
     for number, text in enumerate(REVIEWS):
         Path(f"few/{number:02}.txt").write_text(text)
-    table = datasets.Dataset.from_dict({"text": REVIEWS})
-    table.save_to_disk("saved")
+    saved = datasets.Dataset.from_dict({"text": REVIEWS})
+    saved.save_to_disk("saved")
     for number in range(4):
-        table.shard(4, number, contiguous=True).to_parquet(f"hub/train-{number:05}-of-00004.parquet")
+        saved.shard(4, number, contiguous=True).to_parquet(f"hub/train-{number:05}-of-00004.parquet")
     corpus, whole = build("corpus", {"kind": "Files", **CORPORA[name]}), documents(folder, **CORPORA[name])
     if name in ("paragraphs", "JSON lines", "Parquet", "Saved", "Hub"):
         assert [document.text.strip("\n") for document in whole] == REVIEWS
@@ -129,7 +117,7 @@ def test_parts_of_any_size_hold_the_same_documents(name, folder, monkeypatch):
 
 def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_places(folder):
     written = ["007", "1e3", "NA", "null", "2026-01-02", "", " spaced ", "x" * 200_000]
-    (folder / "a.csv").write_bytes(separated(",", written))
+    (folder / "a.csv").write_bytes(FORMATS["csv"](written))
     assert texts(folder, files="a.csv") == [value for value in written if value]  # an empty field is not a document
     asked = [{"q": {"text": f"q{i}"}, "a": [f"a{i}", "b"] if i else []} for i in range(3)]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
@@ -158,7 +146,7 @@ def test_data_are_named_by_their_file_or_folder(folder, capsys):
         (folder / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "mine" / name).write_text("\n\n".join(f"{name} {line}" for line in range(30)))
     assert {text.split()[0] for text in texts(folder, files="mine")} == {"a.txt", "deep/b.md"}
-    (folder / "a.csv").write_bytes(separated(",", REVIEWS))
+    (folder / "a.csv").write_bytes(FORMATS["csv"](REVIEWS))
     datasets.Dataset.from_dict({"text": REVIEWS}).save_to_disk(str(folder / "one"))
     (folder / "ids").mkdir()
     np.save(folder / "ids" / "a.npy", np.arange(400, dtype=np.uint16))
@@ -354,8 +342,7 @@ def test_files_are_found_by_their_own_names_and_bytes_are_text(folder, monkeypat
     (folder / "shelf").mkdir()
     (folder / "shelf" / "a.jsonl").symlink_to(folder / "blob")
     (folder / "b[1].txt").write_text("bracketed")
-    table = pyarrow.table({"text": pyarrow.array([b"bytes"], pyarrow.binary())})
-    pyarrow.parquet.write_table(table, folder / "c.parquet")
+    pandas.DataFrame({"text": [b"bytes"]}).to_parquet(folder / "c.parquet")
     found = {name: texts(folder, files=name) for name in ("shelf", "./shelf", "~/shelf/", "b[1].txt", "c.parquet")}
     assert [*found.values()] == [["linked"], ["linked"], ["linked"], ["bracketed"], ["bytes"]]
 
