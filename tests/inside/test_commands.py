@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,7 @@ import scaling
 from scaling.data.synthetic.language import Synthetic
 from scaling.inside.probe import Labelled, Reading, control_task, of_language, some
 from tests.command_line import printed, refused
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from tests.reports.test_browser import CHROMIUM, opened
 
 
 def test_the_document_has_each_layer_and_each_head(folders, capsys):
@@ -59,9 +56,7 @@ def test_what_cannot_be_done_is_one_line(folders, capsys, monkeypatch):
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt install chromium")
 def test_the_page_draws_itself_in_a_browser(folders, tmp_path):
     scaling.look(folders / "gpt2", "the law of the land").save(tmp_path / "page.html")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", f"--user-data-dir={tmp_path}"]
-    command = [str(CHROMIUM), *words, "--dump-dom", (tmp_path / "page.html").as_uri()]
-    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    drawn, _ = opened(tmp_path / "page.html", tmp_path, "--virtual-time-budget=2000")
     assert "Layer 0, head 0" in drawn
     assert drawn.count("<canvas") == 3 * 2 + 1
     assert drawn.count("<line") > 19
