@@ -65,10 +65,6 @@ class Handle(ABC):
             self.executor.wait(min(left, LOOK))
         return self.end
 
-    def logs(self) -> str:
-        """What the job, and what ran in its process before and after it, has printed."""
-        return f"It is in {self.executor.log}."
-
     @abstractmethod
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Have the job save its run and leave; another signal that a run knows may ask for another end."""

@@ -47,9 +47,6 @@ class LocalHandle(Handle):
             return self.end.status
         return "waiting" if self in self.executor.queue else "running"
 
-    def logs(self) -> str:
-        return Path(self.executor.log).read_text(errors="replace") if self.executor.log else ""
-
     def cancel(self, number: int = signal.SIGTERM) -> None:
         if self in self.executor.queue:
             self.executor.queue.remove(self)
@@ -96,7 +93,7 @@ class Local:
         self.devices = seen.split(",") if seen else [str(index) for index in range(gpus)]
         self.queue: deque[LocalHandle] = deque()
         self.workers: list[Worker] = []
-        get_context("forkserver").set_forkserver_preload(["scaling.training.run", "scaling.executors.server"])
+        get_context("forkserver").set_forkserver_preload(["scaling.executors.server"])
         forkserver.ensure_running()  # which imports while the command goes on
 
     def submit(
@@ -141,7 +138,11 @@ class Local:
                     self._discard(worker)  # it would keep memory of a device that another job needs
             worker = next((worker for worker in idle if worker.place == place), None)
             if worker is None:
-                worker = Worker(place, self.log)
+                try:
+                    worker = Worker(place, self.log)
+                except (EOFError, ConnectionError):
+                    self.queue.popleft().end = End("died", reason="the server that forks its process was killed")
+                    continue
                 self.workers.append(worker)
             try:
                 worker.pipe.send(self.queue[0].call)

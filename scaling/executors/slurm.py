@@ -67,9 +67,6 @@ class SlurmHandle(Handle):
             self.end = ends if isinstance(ends, End) else ends[self.place]
         return self.end.status if self.end is not None else "waiting" if job is None else "running"
 
-    def logs(self) -> str:
-        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
-
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Cancel the pack that holds the job."""
         if self.job is not None and not self.job.done():

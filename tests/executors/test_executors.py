@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from importlib import import_module
@@ -43,6 +44,27 @@ def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_erro
     with pytest.raises(ScalingError) as full:
         finished(End("failed", reason="no room", code=DISK), DONE)
     assert full.value.code == DISK
+
+
+KILLED = """
+import os, signal, threading, time
+from multiprocessing import forkserver
+from scaling.executors.local import Local
+
+executor = Local(1)
+server = forkserver._forkserver._forkserver_pid
+threading.Timer(0.5, os.kill, (server, signal.SIGKILL)).start()  # it imports
+for _ in range(2):
+    print(executor.submit("job", abs, -1).wait().status)
+    time.sleep(1)
+executor.close()
+"""
+
+
+@slow
+def test_a_fork_server_that_is_killed_costs_one_try():
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.stderr) == ("died\ndone\n", "")
 
 
 # Jobs are processes; a file of `jobs` has the process of each, and what it was started by.
