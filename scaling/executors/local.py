@@ -89,6 +89,9 @@ class Local:
 
     def __init__(self, slots: int, log: Path | None = None, gpus: int = 0):
         self.slots, self.log = slots, "" if log is None else str(log.resolve())
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()  # a folder that may only be read is refused here, once
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.devices = seen.split(",") if seen else [str(index) for index in range(gpus)]
         self.queue: deque[LocalHandle] = deque()
@@ -192,7 +195,6 @@ def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions
     os.setpgrp()  # the terminal's signals reach the command, which hands them on
     threading.Thread(target=_follow, daemon=True).start()
     if log:
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output, stream.fileno())

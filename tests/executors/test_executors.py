@@ -14,6 +14,7 @@ import pytest
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.executors import End, scheduler
+from scaling.executors.local import Local
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
@@ -44,6 +45,12 @@ def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_erro
     with pytest.raises(ScalingError) as full:
         finished(End("failed", reason="no room", code=DISK), DONE)
     assert full.value.code == DISK
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_any_job(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="File exists"):
+        Local(1, tmp_path / "file" / "workers.log")
 
 
 KILLED = """
