@@ -25,7 +25,6 @@ from scaling.training.wandb_settings import mode, settings, tried
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
-LOCK = "report.lock"
 PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
@@ -36,7 +35,7 @@ def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path |
     Two commands report a study one after the other, each from what the ledger holds by then.
     """
     folder = ledger.study_folder(plan.question.name)
-    with atomic.alone(folder / LOCK, lambda: announce("wait for another report of this study")):
+    with atomic.alone(folder / "report.lock", lambda: announce("wait for another report of this study")):
         plan = newest(ledger, plan)
         if any(ledger.result(run.run) is not None for run in plan.runs):
             announce(f"read {plural(len(plan.runs), 'run')}")

@@ -14,6 +14,7 @@ import pytest
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.executors import End, scheduler
+from scaling.executors import ended as job_end
 from scaling.executors.local import Local
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
@@ -45,6 +46,11 @@ def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_erro
     with pytest.raises(ScalingError) as full:
         finished(End("failed", reason="no room", code=DISK), DONE)
     assert full.value.code == DISK
+
+
+def test_a_job_on_a_full_disk_ends_with_the_code_of_a_full_disk():
+    with open("/dev/full", "wb", buffering=0) as file:
+        assert job_end("job", file.write, (b"x",)).code == DISK
 
 
 def test_a_log_that_cannot_be_written_is_refused_before_any_job(tmp_path):
