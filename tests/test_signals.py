@@ -69,15 +69,15 @@ def test_a_signal_is_kept_for_the_end_of_a_deferred_block_and_is_what_it_was_on_
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
-def stopped(code: str, folder: Path) -> tuple[int, str]:
-    """The exit code and the standard error of a program that gets SIGTERM once it has printed a line."""
+def stopped(code: str, folder: Path, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+    """The exit code and the standard error of a program whose group gets a signal once it has printed a line."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    process = subprocess.Popen([sys.executable, "-c", code], **pipes)
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, number)
     _, err = process.communicate(timeout=SECONDS / 2)
     return process.returncode, err
 
@@ -88,6 +88,22 @@ def test_a_signal_ends_at_once_what_waits_in_a_library(tmp_path):
     code += "with signals.listening(to_the_end=True), signals.unhandled():\n    print('ready', flush=True)\n"
     code += "    ctypes.PyDLL(None).sleep(60)"  # PyDLL: no bytecode runs before it returns
     assert stopped(code, tmp_path)[0] == -signal.SIGTERM
+
+
+def test_a_signal_changes_no_exit_code_of_a_command_that_is_done(tmp_path):
+    """The interpreter needs a second to tidy up behind torch, and takes no signal any more."""
+    code = "import os, time\nfrom scaling.base import signals\n"
+    code += "class Late:\n  def __del__(self, write=os.write, sleep=time.sleep): write(1, b'ready\\n'); sleep(2)\n"
+    code += "late = Late()\nwith signals.listening(to_the_end=True): pass"
+    assert stopped(code, tmp_path) == (0, "")
+
+
+@slow
+def test_an_interrupt_at_the_terminal_leaves_the_fork_server_silent(tmp_path):
+    """It gets the signal too, while it imports."""
+    code = "import time\nfrom scaling.executors.local import Local\nLocal(1)\nprint('ready', flush=True)\n"
+    code += "try: time.sleep(60)\nexcept KeyboardInterrupt: pass"
+    assert stopped(code, tmp_path, signal.SIGINT) == (0, "")
 
 
 # What a process does when it is stopped. An exception within torch's import aborts the process (SIGABRT).

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from scaling.base.errors import check_regular
+from scaling.base.errors import check_regular, from_os
 
 TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
 
@@ -58,3 +61,24 @@ def flush_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def alone(path: Path, wait: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock of a file, which the system frees when its process ends; where a file system has none, nothing.
+    `wait` is called before it waits for another process.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a")
+    except OSError as error:
+        raise from_os(error, f"cannot write {path.name}") from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield

@@ -6,6 +6,7 @@ not interrupted: it looks at `received` where it can stop (between steps), and `
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -97,6 +98,8 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (*ENDING, PRUNE)}
     try:
         process.listening, process.command = True, to_the_end
+        if to_the_end:  # and when all others have left, the interpreter tidies up behind a command that is done
+            atexit.register(_handle_by, signal.SIG_IGN)
         for number in before:
             signal.signal(number, process.handle)
         try:

@@ -5,7 +5,6 @@ Altered or truncated files are found by their hashes.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -111,16 +110,10 @@ def seen(file: Path) -> list[int]:
 
 @contextmanager
 def alone(folder: Path, key: str) -> Iterator[None]:
-    """One preparation of the same data at a time on this machine; the lock dies with whoever holds it."""
-    file = folder / "preparing" / f"{key}.lock"
+    """One preparation of the same data at a time on this machine."""
+    waiting = "another process is preparing the same data; waiting for it"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print("another process is preparing the same data; waiting for it", file=sys.stderr)
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with atomic.alone(folder / "preparing" / f"{key}.lock", lambda: print(waiting, file=sys.stderr)):
             yield
     except OSError as error:
         error.filename = error.filename or str(folder)

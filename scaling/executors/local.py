@@ -92,11 +92,14 @@ class Local:
 
     def __init__(self, slots: int, log: Path | None = None, gpus: int = 0):
         self.slots, self.log = slots, "" if log is None else str(log.resolve())
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()  # a folder that may only be read is refused here, once
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.devices = seen.split(",") if seen else [str(index) for index in range(gpus)]
         self.queue: deque[LocalHandle] = deque()
         self.workers: list[Worker] = []
-        get_context("forkserver").set_forkserver_preload(["scaling.training.run", "scaling.executors.server"])
+        get_context("forkserver").set_forkserver_preload(["scaling.executors.server"])
         forkserver.ensure_running()  # which imports while the command goes on
 
     def submit(
@@ -141,7 +144,11 @@ class Local:
                     self._discard(worker)  # it would keep memory of a device that another job needs
             worker = next((worker for worker in idle if worker.place == place), None)
             if worker is None:
-                worker = Worker(place, self.log)
+                try:
+                    worker = Worker(place, self.log)
+                except (EOFError, ConnectionError):
+                    self.queue.popleft().end = End("died", reason="the server that forks its process was killed")
+                    continue
                 self.workers.append(worker)
             try:
                 worker.pipe.send(self.queue[0].call)
@@ -191,7 +198,6 @@ def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions
     os.setpgrp()  # the terminal's signals reach the command, which hands them on
     threading.Thread(target=_follow, daemon=True).start()
     if log:
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output, stream.fileno())

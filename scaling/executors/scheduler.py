@@ -118,7 +118,7 @@ class All(Scheduler):
     def __init__(self, executor: Executor, jobs: Iterable[Job]):
         super().__init__(executor)
         self.left = list(jobs)
-        self.count, self.done = len(self.left), 0
+        self.count = len(self.left)
 
     def ready(self) -> Iterator[Job]:
         for job in [job for job in self.left if job.is_due]:
@@ -127,8 +127,7 @@ class All(Scheduler):
 
     def take(self, job: Job, end: End) -> bool:
         if end.status == "done":
-            self.done += 1
-            say(f"{job.name} is done, {self.done} of {self.count} here")
+            say(f"{job.name} is done, {self.count - len(self.left) - len(self.running)} of {self.count} here")
             return True
         if end.status == "failed":
             raise ScalingError(end.reason or f"{job.name} failed", code=end.code)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from importlib.resources import files as resources
 from pathlib import Path, PurePosixPath
@@ -16,7 +13,6 @@ from scaling.base.errors import ScalingError, plural
 from scaling.base.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.base.printing import Html, csv_rows, join, tag
 from scaling.ledger import Ledger
-from scaling.ledger.document import disk
 from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.provenance import Record, record, setup, study_yaml
@@ -29,7 +25,6 @@ from scaling.training.wandb_settings import mode, settings, tried
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
-LOCK = "report.lock"
 PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
@@ -40,7 +35,7 @@ def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path |
     Two commands report a study one after the other, each from what the ledger holds by then.
     """
     folder = ledger.study_folder(plan.question.name)
-    with _locked(folder / LOCK, announce):
+    with atomic.alone(folder / "report.lock", lambda: announce("wait for another report of this study")):
         plan = newest(ledger, plan)
         if any(ledger.result(run.run) is not None for run in plan.runs):
             announce(f"read {plural(len(plan.runs), 'run')}")
@@ -52,23 +47,6 @@ def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path |
         facts, written = record(findings, ledger, plan), folder / "report" / PAGE
         atomic.write(written, page(findings, facts))
         return findings, written if kept is None else keep(findings, facts, written.parent, kept) / PAGE
-
-
-@contextmanager
-def _locked(path: Path, announce: Announce) -> Iterator[None]:
-    """Hold the lock of a file, which the system frees when its process ends; where a file system has none, nothing."""
-    with disk(f"cannot write {path.name}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a")
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            announce("wait for another report of this study")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            pass
-        yield
 
 
 # A copy that is read without its ledger

@@ -110,9 +110,8 @@ class Bayes:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep, self.drawn = sweep, drawn
         self._states = optuna.trial.TrialState
-        # Runs that are under way count as bad ones, so that workers do not all ask for the same place.
-        sampler = optuna.samplers.TPESampler(seed=int(sweep.fingerprint[:8], 16), constant_liar=True)
-        self._study = optuna.create_study(sampler=sampler)
+        self._sampler, self._seed = optuna.samplers.TPESampler, int(sweep.fingerprint[:8], 16)
+        self._study = optuna.create_study()
         self._trials: list[Any] = []
         before = drawn.read_text().splitlines(keepends=True) if drawn.exists() else []
         if before and not before[-1].endswith("\n"):  # a kill or a full disk cut it: it is drawn again
@@ -125,6 +124,8 @@ class Bayes:
     def draw(self) -> Cell | None:
         if self.sweep.cap is not None and len(self._trials) >= self.sweep.cap:
             return None
+        # Each draw has its own seed, after a stop too. Runs that are under way count as bad, or all would be alike.
+        self._study.sampler = self._sampler(seed=(self._seed + len(self._trials)) % 2**32, constant_liar=True)
         trial = self._study.ask()
         places = {key: self._place(trial, key) for key in self.sweep.parameters}
         self._trials.append(trial)

@@ -111,7 +111,7 @@ class LedgerCallback(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         signals.take_back()
-        self._first, self.norms = trainer.global_step + 1, norms(module)
+        self.norms = norms(module)
         self._progress(trainer.global_step)
 
     def on_train_batch_end(  # type: ignore[override]
@@ -124,7 +124,7 @@ class LedgerCallback(Checkpoint):
         # Lightning validates where the number of updates is a multiple of this.
         trainer.val_check_batch = step if is_evaluated else math.inf
         self._progress(step)
-        if step % self.experiment.config["log.every"] == 0 or step in (self.experiment.steps, self._first):
+        if step % self.experiment.config["log.every"] == 0 or step in (1, self.experiment.steps):
             self._write_update(step, outputs, trainer.world_size)
         lost = self.attempt is not None and self.attempt.superseded
         signal = signals.agreed(trainer.world_size, module.device, lost)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ import pytest
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.executors import End, scheduler
+from scaling.executors import ended as job_end
+from scaling.executors.local import Local
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
@@ -42,6 +45,38 @@ def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_erro
     with pytest.raises(ScalingError) as full:
         finished(End("failed", reason="no room", code=DISK), DONE)
     assert full.value.code == DISK
+
+
+def test_a_job_on_a_full_disk_ends_with_the_code_of_a_full_disk():
+    with open("/dev/full", "wb", buffering=0) as file:
+        assert job_end("job", file.write, (b"x",)).code == DISK
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_any_job(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="File exists"):
+        Local(1, tmp_path / "file" / "workers.log")
+
+
+KILLED = """
+import os, signal, threading, time
+from multiprocessing import forkserver
+from scaling.executors.local import Local
+
+executor = Local(1)
+server = forkserver._forkserver._forkserver_pid
+threading.Timer(0.5, os.kill, (server, signal.SIGKILL)).start()  # it imports
+for _ in range(2):
+    print(executor.submit("job", abs, -1).wait().status)
+    time.sleep(1)
+executor.close()
+"""
+
+
+@slow
+def test_a_fork_server_that_is_killed_costs_one_try():
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.stderr) == ("died\ndone\n", "")
 
 
 # Jobs are processes; a file of `jobs` has the process of each, and what it was started by.

@@ -190,6 +190,7 @@ def test_bayes_finds_the_better_end_and_remembers(tmp_path):
     late = [abs(cell["optimizer.lr"] - 0.6) for cell in seen[15:]]
     assert np.median(late) < 0.5  # uniform draws lie 0.9 away
     assert all(cell["seed"] in (1, 2, 3) for cell in seen)
+    assert len({cell["optimizer.lr"] for cell in seen}) == 30  # the second draws nothing again
     drawn = folder / "drawn.jsonl"
     drawn.write_text(drawn.read_text()[:-5])  # cut by a kill
     searched(sweep, folder)
