@@ -48,7 +48,6 @@ from scaling.base.atomic import write
 from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.module import compile_model
 from scaling.training.parametrization import initialise
 from scaling.training.precision import Weights
 
@@ -165,7 +164,7 @@ def ours(scale: Scale, experiment: Experiment, tokens: Tensor, precision: str, c
     (optimizer,) = experiment.optimizer.make(weights.parameters, experiment.rate)
     trained = weights.trained
     if compiled:
-        compile_model(trained, scale.compiler)
+        trained.compile(backend=scale.compiler)
     batch = Batch(tokens[:, :-1], tokens[:, 1:])
 
     def step() -> None:

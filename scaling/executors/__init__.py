@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import DISK, ScalingError, from_os
 
 LOOK = 2.0  # seconds between looks at a job that is waited for
 
@@ -96,6 +96,8 @@ def ended(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
     try:
         return End("done", function(*arguments))
     except Exception as error:
+        if isinstance(error, OSError) and (full := from_os(error, "the operating system refused")).code == DISK:
+            error = full
         is_mistake = isinstance(error, ScalingError)
         reason = str(error) if is_mistake else "".join(traceback.format_exception(error))
         print(f"{name}: {reason}", file=sys.stderr, flush=True)

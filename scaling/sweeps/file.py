@@ -256,7 +256,7 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
     if words[1:3] == ["-m", "scaling"]:
         words = words[2:]
     if not words or {Path(words[0]).name, Path(str(program)).name} != {"scaling"}:
-        raise ScalingError("the command does not run scaling", value=" ".join(map(str, command)), fix=FIX)
+        raise ScalingError("the program is not scaling", value=" ".join(map(str, command)), fix=FIX)
     words, _ = _parted(words)
     if words[1:2] != ["train"]:
         raise ScalingError("the command of a sweep is scaling train", value=" ".join(map(str, command)), fix=FIX)

@@ -141,7 +141,7 @@ def test_vectors_of_every_format_are_read_and_rows_that_have_none_are_drawn_alik
 def test_mistakes_in_vectors_have_their_line(tmp_path):
     for name, content, line, what in (
         ("a.txt", b"law 1 2\nthe 3 4\n", 1, "have 2 numbers, and the model's 3; take size.width=2"),
-        ("a.txt", b"law 1 2 3\nthe " + b"9" * 5000 + b" 4 5\n", 2, "no finite number"),
+        ("a.txt", b"law 1 2 3\nthe " + b"9" * 5000 + b" 4 5\n", 2, "not a finite number"),
         ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
         ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
         ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),

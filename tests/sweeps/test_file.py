@@ -31,7 +31,7 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"parameters": {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}}, "width 6"),
         ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
         ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
-        ({"command": ["python", "train.py", "${args}"]}, "does not run scaling"),
+        ({"command": ["python", "train.py", "${args}"]}, "the program is not scaling"),
         ({"command": ["scaling", "train", *WORDS]}, "args_no_hyphens"),
         ({"metric": {"name": "val_loss"}}, "no run logs it"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, r"evaluate\.points"),

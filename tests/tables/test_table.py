@@ -287,7 +287,10 @@ def test_points_of_no_table_are_refused(tmp_path):
         ("GeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,[],[]\n", "2: early='x': not a number"),
         (ROW.replace("GeLU", "Maxout"), "it has no row of narang2021"),
         (f"{ROW}{ROW}", "3: run='a': the run of GeLU, seed 0, is in line 2 too"),
-        (f'{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""trainer.max_steps=8""]"\n', "3: settings=.*: is another than in"),
+        (
+            f'{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""trainer.max_steps=8""]"\n',
+            "3: settings=.*: differs from the first line",
+        ),
     ):
         (path := tmp_path / "points.csv").write_text(f"{HEAD}\n{lines}")
         with pytest.raises(ScalingError, match=what):
