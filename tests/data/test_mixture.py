@@ -78,7 +78,7 @@ def test_what_cannot_be_mixed_is_one_line():
         ("{a: synthetic, b: synthetic_pairs}", "{a: 1, b: 1}", "domains.b: its data are pairs, which are not mixed"),
         ("{a: synthetic, b: synthetic_hard}", "{a: 1, b: 1}", "domains.b: its 257 tokens are not the 65 of a"),
         ("{a: synthetic, b: synthetic}", "{a: 1}", "shares.b: a domain has no weight"),
-        ("{a: synthetic, b: synthetic}", "{a: 0, b: 0}", "shares: all are 0"),
+        ("{a: synthetic, b: synthetic}", "{a: 0, b: 0}", "shares: all weights are 0"),
     ):
         words = ["size=tiny", "data.kind=Mixture", f"data.domains={domains}", f"data.shares={shares}"]
         with pytest.raises(ScalingError, match=f"data.{message}"):
