@@ -196,8 +196,10 @@ def _held(
 ) -> Results:
     """The runs of a table that a ledger, kept points or a project of W&B (`wandb:PROJECT`) hold."""
     from scaling.sweeps.points import WANDB
+    from scaling.tables.results import MISSING
     from scaling.tables.study import held, question
 
+    folder = source
     if str(source).startswith(WANDB):
         from scaling.studies.plan import plan
         from scaling.sweeps.pull import pull
@@ -208,5 +210,8 @@ def _held(
         else:
             planned = plan(question(file, words, study), words)
             study = planned.question.name
-        source = pull(project, None, file.load(file.baseline, words)["runs"], planned)["folder"]
-    return held(file, words, source, study, columns)
+        folder = pull(project, None, file.load(file.baseline, words)["runs"], planned)["folder"]
+    results = held(file, words, folder, study, columns)
+    is_empty = folder != source and all(run["status"] == MISSING for run in results.runs)
+    refuse(is_empty, f"it has no run of {file.name}", "name the project of its runs", key="--from", value=str(source))
+    return results
