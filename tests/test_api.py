@@ -84,8 +84,13 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
     assert row["run_low"] < row["mean_low"] < row["loss"] < row["run_high"]
     best = fit.optimum(C=6e21)
     assert 6 * best["N"] * best["D"] == pytest.approx(6e21)
-    with pytest.raises(scaling.ScalingError, match="no column 'n'"):
-        fit.predict(n=1e9, D=1e12)
+    for wrong, what in (
+        (lambda: fit.predict(n=1e9, D=1e12), "no column 'n'"),
+        (lambda: fit.predict(N=[1e9, -1], D=1e12), "target N=-1.0: must be positive"),
+        (lambda: fit.optimum(C=-1), "C=-1: must be positive"),
+    ):
+        with pytest.raises(scaling.ScalingError, match=what):
+            wrong()
     assert "<table>" in fit._repr_html_()
     assert "95% interval" in str(fit)
     assert fit.format("markdown").startswith("**chinchilla")

@@ -103,6 +103,8 @@ class Fit(Report):
         check_columns(law.form, columns, key="target")
         rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, float)) for column in columns.values()))
         table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
+        for row in table:
+            check_target(law.form, row)
         predicted = predict_runs(law, table, self.level, self.method)
         return _frame({**one.row, law.form.target: one.estimate, **one.to_json()} for one in predicted)
 
@@ -112,6 +114,7 @@ class Fit(Report):
 
         An optimum that the points do not identify is refused. If competing laws disagree, a warning states it.
         """
+        refuse(not 0 < C < np.inf, "must be positive", "write C=1e21", key="C", value=C)
         if self.law is None and not served:
             of = self.estimates
             return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
