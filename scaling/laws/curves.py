@@ -446,6 +446,8 @@ class CurveFit(TableResult):
         yield f"errors of log loss: {sizes}; those of trunks and runs shrink as {powers}"
         if not self.converged:
             yield "! the fit did not converge: these curves do not identify the parameters of the schedule"
+        if document["r_squared"] < 0:
+            yield "! the law describes these curves worse than their mean loss: take another law, or more curves"
 
     def tables(self) -> Iterator[Table]:
         document, between = self.document, f"{percent(self.level)} interval"
