@@ -99,7 +99,8 @@ class Local:
         self.devices = seen.split(",") if seen else [str(index) for index in range(gpus)]
         self.queue: deque[LocalHandle] = deque()
         self.workers: list[Worker] = []
-        get_context("forkserver").set_forkserver_preload(["scaling.executors.server"])
+        modules = ["scaling.executors.server", "scaling.training.run", "scaling.executors.leaving"]
+        get_context("forkserver").set_forkserver_preload(modules)
         forkserver.ensure_running()  # which imports while the command goes on
 
     def submit(
