@@ -1,4 +1,4 @@
-"""The fork server of `local.py` imports this module last: it leaves at once, where torch would take seconds to tidy up."""
+"""The fork server of `local.py` imports this last: it leaves at once, where torch would take seconds to tidy up."""
 
 import atexit
 import os

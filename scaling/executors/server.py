@@ -1,4 +1,4 @@
-"""The fork server of `local.py` imports this module first: a terminal's Ctrl-C is for the command, which hands it on."""
+"""The fork server of `local.py` imports this first: Ctrl-C is for the command, which hands it on to its workers."""
 
 import signal
 
