@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scaling.base.errors import refuse
 from scaling.config.schema import overlay
-from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, switch, table, tied
+from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, Segments, switch, table, tied
 
 
 def _sizes(**keys: str | Blank | Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
 _BERT_ACTIVATION = _activation("hidden_act", "gelu")
 _BERT_NORM = _norm("LayerNorm", "layer_norm_eps", 1e-12)
 _BERT_DROPOUT = _dropout("hidden_dropout_prob")
-_SEGMENTS = Blank("type_vocab_size", default=2, least=1)
+_SEGMENTS = Segments("type_vocab_size", default=2)
 # A head of tasks drops as the stack does where its own fraction is not written.
 _HEAD_DROPOUT = _dropout("classifier_dropout", "hidden_dropout_prob")
 _POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
@@ -651,8 +651,7 @@ class BART(Format):
         layer="model.{encoder,decoder}.layers.*",
         qkvo="{q_proj,k_proj,v_proj,out_proj}",
     )
-    copies = dict.fromkeys(_BART_TABLES, "model.shared.weight")
-    zeros = ("final_logits_bias",)
+    copies = {**dict.fromkeys(_BART_TABLES, "model.shared.weight"), "final_logits_bias": None}
 
 
 class Marian(BART):
@@ -674,7 +673,6 @@ class Marian(BART):
         },
     )
     names = (*BART.names, *table("head.bias  final_logits_bias  row"))
-    zeros = ()
 
 
 # Llama and its relatives, and GPT-NeoX, which is Pythia's format
