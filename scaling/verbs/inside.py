@@ -82,7 +82,7 @@ def look(
     layers = [{"name": name, "tower": one.tower, "layer": one.layer, "slot": one.slot} for name, one in named]
     document = {"run": str(name), "text": text, "tokens": seen.tokens, "layers": layers, "heads": seen.heads}
     titles = [key for key in list(seen.heads[0])[3:] if any(one[key] is not None for one in seen.heads)]
-    names = [layer for layer, one in named for _ in range(one.heads)]
+    names = [layer for layer, one in named for _ in one.weights]
     rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
     attention = Attention(document, [(["layer", *titles], rows)], seen=seen)
     if to is not None:
