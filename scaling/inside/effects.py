@@ -39,8 +39,7 @@ def ablate(model: Family, batches: Iterable[Batch]) -> list[dict[str, Any]]:
     heads that several layers share are left out of all of these.
     """
     model.eval()
-    device = next(model.parameters()).device
-    batches = [batch.to(device) for batch in batches]
+    batches = list(batches)
     intact = mean_loss(model, batches)
     effects = []
     for name, head, change in _parts(model):
@@ -129,9 +128,10 @@ def _without_head(head: int, heads: int, x: Tensor) -> Tensor:
 
 def mean_loss(model: Family, batches: Sequence[Batch]) -> float:
     """The mean over all targets."""
+    device = next(model.parameters()).device
     count = sum(int(counted(model.head, batch)) for batch in batches)
     refuse(not count, "there is no target", "take batches of held-out data", key="batches")
-    return sum(float(model.losses(batch).double().sum()) for batch in batches) / count
+    return sum(float(model.losses(batch.to(device)).double().sum()) for batch in batches) / count
 
 
 # --- the loss on a plane of two random directions whose filters are as large as the model's (Li et al. 2018) ---
@@ -161,8 +161,7 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     it was afterwards.
     """
     model.eval()
-    device = next(model.parameters()).device
-    batches = [batch.to(device) for batch in batches]
+    batches = list(batches)
     first, second = direction(model, 2 * seed), direction(model, 2 * seed + 1)
     weights = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
     steps = np.linspace(-reach, reach, side)
