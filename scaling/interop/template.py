@@ -313,9 +313,7 @@ class Format:
         """Our sections `model` and `size`, from config.json."""
         for key, value in cls.config.items():
             theirs = at(config, key)
-            refuse(
-                theirs not in (None, value), "there is no piece for it", f"it must be {value!r}", key=key, value=theirs
-            )
+            refuse(theirs not in (None, value), "there is no piece for it", key=key, value=theirs)
         template = {"model": cls.model, "size": cls.size}
         filled = mapped(template, lambda leaf: leaf.read(config) if isinstance(leaf, Blank) else leaf)
         return {**filled, "size": {key: value for key, value in filled["size"].items() if value is not None}}
