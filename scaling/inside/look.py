@@ -154,14 +154,16 @@ class Look:
     heads: Sequence[Mapping[str, Any]]
 
     @property
-    def names(self) -> list[str]:
-        """A name for each map: `3`, where there are two towers `encoder.3`, `decoder.3` and `cross.3`; where a layer
-        has several mixers, that of the branch too.
+    def layers(self) -> list[dict[str, Any]]:
+        """The `name`, `tower`, `layer` and `slot` of each map. The name is `3`, where there are two towers `encoder.3`,
+        `decoder.3` and `cross.3`; where a layer has several mixers, it has that of the branch too.
         """
         groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (len(self.tokens) > 1) for each in self.maps]
         plain = [f"{group}{each.layer}" for group, each in zip(groups, self.maps)]
         branches = [each.name.partition("branches.")[2].partition(".")[0] or each.name for each in self.maps]
-        return [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
+        names = [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
+        of = ({"tower": each.tower, "layer": each.layer, "slot": each.slot} for each in self.maps)
+        return [{"name": name, **place} for name, place in zip(names, of)]
 
 
 def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]) -> Look:
@@ -213,14 +215,16 @@ def _drawn(seen: Look) -> list[dict[str, Any]]:
     learned keys.
     """
     heads, maps = iter(seen.heads), []
-    for name, each in zip(seen.names, seen.maps):
+    for layer, each in zip(seen.layers, seen.maps):
         _, queries, keys = each.of_tokens.shape
         read = seen.tokens["encoder" if each.slot == "cross" else each.tower]
         columns = [*(f"learned {number}" for number in range(each.before)), *_labels(read, keys)]
         labels = {"rows": _labels(seen.tokens[each.tower], queries), "columns": columns}
         levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
         scores = [dict(list(next(heads).items())[4:]) for _ in each.weights]
-        maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": scores})
+        maps.append(
+            {"name": layer["name"], "shape": list(each.weights.shape), **labels, "levels": levels, "scores": scores}
+        )
     return maps
 
 
