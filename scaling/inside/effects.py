@@ -74,20 +74,17 @@ def patch(
         model(other)
     supply = {name: iter(each) for name, each in seen.items()}
 
-    def put(name: str) -> Change:
-        def change(x: Tensor) -> Tensor:
-            new, x = next(supply[name]), x.clone()
-            what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
-            refuse(new.shape != x.shape, what, "take texts with the same number of tokens")
-            try:
-                x[:, tokens] = new[:, tokens]
-            except IndexError:
-                raise ScalingError(f"there are {x.shape[1]} tokens", key="tokens", value=tokens) from None
-            return x
+    def put(name: str, x: Tensor) -> Tensor:
+        new, x = next(supply[name]), x.clone()
+        what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
+        refuse(new.shape != x.shape, what, "take texts with the same number of tokens")
+        try:
+            x[:, tokens] = new[:, tokens]
+        except IndexError:
+            raise ScalingError(f"there are {x.shape[1]} tokens", key="tokens", value=tokens) from None
+        return x
 
-        return change
-
-    with model.watch(change={name: put(name) for name in seen}):
+    with model.watch(change={name: partial(put, name) for name in seen}):
         return model.logits(batch)
 
 

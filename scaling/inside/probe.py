@@ -22,7 +22,7 @@ from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.look import TowerName, stream
+from scaling.inside.look import TowerName, stream, towers
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained, unfinetuned
@@ -205,8 +205,7 @@ def control_task(
 def layers(model: Family, texts: Sequence[Labelled], pad: int = 0) -> list[Tensor]:
     """[n w] of each layer: the stream at the places of all texts, in their order."""
     model.eval()
-    tower: TowerName = "decoder" if model.family == "decoder" else "encoder"
-    device = next(model.parameters()).device
+    tower, device = next(iter(towers(model))), next(model.parameters()).device
     pieces: dict[int, list[Tensor]] = {}
     for numbers in batches({number: len(text.tokens) for number, text in enumerate(texts)}, TOKENS):
         tokens, padded = aligned([texts[number].tokens for number in numbers], pad, left=False)
