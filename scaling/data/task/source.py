@@ -16,7 +16,7 @@ import numpy as np
 from scaling.base.batch import IGNORE
 from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source
-from scaling.data.store import TOKENIZER
+from scaling.data.store import TOKENIZER, check_files, sealed
 from scaling.data.task.example import Answer, Example, places
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import SQuAD
@@ -214,6 +214,10 @@ class Examples(Source):
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         items: list[Encoded] = [self.items[int(row)] for row in rows]
         return Rows(np.zeros((len(rows), 0), np.int64), items=items, examples=rows, task=self.task)
+
+    def verify(self) -> None:
+        if self.home is not None:
+            check_files(self.home, sealed(self.home)["files"], trust=False)
 
     @cached_property
     def examples(self) -> Sequence[Example]:

@@ -243,8 +243,6 @@ class Task(Columns):
         if self._reads_corpus:
             assert self.corpus is not None
             with under("corpus"):
-                what, fix = "its documents are not pairs", "take a corpus with a source"
-                refuse(len(self.corpus.sides) != 2, what, fix, key="kind", value=type(self.corpus).__name__)
                 return {"train": Table(self.corpus.snapshot(folder).stamp, lambda: iter(())), **tables}
         sets: dict[str | None, Published] = {}
         for split in self.splits:
@@ -320,7 +318,9 @@ class Task(Columns):
         if self._reads_corpus:  # a pair without a split is for training
             assert self.corpus is not None
             named: dict[str, list[tuple[str, Row]]] = defaultdict(list)
+            what, fix = "its documents are not pairs", "take a corpus with a source"
             for document in self.corpus.snapshot(folder).documents():
+                refuse(document.source is None, what, fix, key="corpus.kind", value=type(self.corpus).__name__)
                 pairs = named[document.split or "train"]
                 pairs.append((f"document {len(pairs) + 1}", {"source": document.source, "text": document.text}))
             tables = {**tables, **{split: Table(None, partial(list, pairs)) for split, pairs in named.items()}}
