@@ -116,7 +116,7 @@ def _files() -> dict[str, dict[str, Any]]:
     rows = "the changes of each row, by its name: {GeLU: {…}, base: {}}"
     columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
     for key, kind in table.KEYS.items():
-        columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": table.MEANINGS[key]}
+        columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": kind.__metadata__[-1]}
     meaning = "a size is named FAMILY/SIZE; a size of the ladder needs only its name"
     return {
         "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
