@@ -60,11 +60,9 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
             "difference": final.differences.get(name),
             "verdict": final.verdicts.get(name),
         }
-    agreements = {}
-    for column, theirs in table.compares.items():
-        means = {row: statistics.mean(of_row) for row, of_row in results.values(column).items() if of_row}
-        if (agreed := agreement(means, table.figures(theirs))) is not None:
-            agreements[theirs] = agreed
+    agreements = {
+        theirs: agreement(_means(results, column), table.figures(theirs)) for column, theirs in table.compares.items()
+    }
     # A loss is ranked with the scores where both have one baseline.
     ranked = {
         row: mean["value"]
@@ -79,10 +77,14 @@ def document(table: Table, counted: Sequence[Document], results: Results | None 
         "early_at": results.early_at,
         "pooled": next(iter(basis["pools"].values())) if len(basis["pools"]) == 1 else None,
         **basis,
-        "agreement": agreements,
+        "agreement": {column: agreed for column, agreed in agreements.items() if agreed is not None},
         **({"downstream": columns} if columns else {}),
     }
     return result | {"said": _notes(table, result)}
+
+
+def _means(results: Results, column: str) -> dict[str, float]:
+    return {row: statistics.mean(values) for row, values in results.values(column).items() if values}
 
 
 def _of_scores(

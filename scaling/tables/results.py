@@ -7,7 +7,6 @@ table's columns of scores.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +25,6 @@ from scaling.studies.question import COMPARED, flat, word_of
 from scaling.studies.tasks import SCORE
 from scaling.tables.table import Downstream, Table, read_csv, same_table
 from scaling.training.finetune import goal
-
-logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 MISSING, FINISHED = "missing", "finished"
@@ -119,19 +116,11 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
     """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
     the table's columns and in those that were `asked` for, as far as these were measured.
     """
-    plans = {study: ledger.plan(study)} if study else {}
-    finetunings: list[Mapping[str, Any]] = []
-    for name in ledger.studies():
-        try:
-            plan = ledger.plan(name)
-        except ScalingError as error:
-            logger.warning("study %s is passed over: %s", name, error)
-            continue
-        is_ours = same_table(plan["study"]["base"], table.config)
-        if is_ours and any("task" in run for run in plan["runs"]):
-            finetunings += plan["runs"]
-        elif is_ours and not study:
-            plans[name] = plan
+    entered = {name: ledger.plan(name) for name in ledger.studies()}
+    of_table = {name: plan for name, plan in entered.items() if same_table(plan["study"]["base"], table.config)}
+    finetunings = [run for plan in of_table.values() for run in plan["runs"] if "task" in run]
+    plans = {name: plan for name, plan in of_table.items() if not any("task" in run for run in plan["runs"])}
+    plans = {study: ledger.plan(study)} if study else plans
     settings: set[tuple[str, ...]] = set()
     planned: dict[tuple[str, int], Mapping[str, Any]] = {}
     has_changed = False
@@ -241,10 +230,10 @@ def read_points(path: Path, table: Table, asked: Sequence[Downstream] = ()) -> R
     header = set(lines[0]) if lines else set()
     lists = [name for name in OF_ALL if name in header]
     of_all = {name: _list(lines[0], name, path) for name in lists}
-    columns: dict[str, Downstream] = {column.name: column for column in (*table.downstream, *asked)}
+    columns = {column.name: column for column in (*table.downstream, *asked)}
     kept: Sequence[Downstream] = of_all.pop("downstream", ())
     for column in kept:
-        shown = columns.get(column.name, column)
+        shown: Downstream = columns.get(column.name, column)
         columns[column.name] = replace(column, heading=shown.heading, published=shown.published)
     types = TYPES | {column.name + SCORE: float for column in kept}
     is_other = not set(COLUMNS) <= header <= {*types, *OF_ALL}
