@@ -233,7 +233,7 @@ def read_points(path: Path, table: Table, asked: Sequence[Downstream] = ()) -> R
     columns = {column.name: column for column in (*table.downstream, *asked)}
     kept: Sequence[Downstream] = of_all.pop("downstream", ())
     for column in kept:
-        shown: Downstream = columns.get(column.name, column)
+        shown = columns.setdefault(column.name, column)
         columns[column.name] = replace(column, heading=shown.heading, published=shown.published)
     types = TYPES | {column.name + SCORE: float for column in kept}
     is_other = not set(COLUMNS) <= header <= {*types, *OF_ALL}
