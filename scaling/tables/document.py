@@ -8,8 +8,7 @@ import math
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -203,52 +202,62 @@ def _ranks(agreed: Mapping[str, Any]) -> str:
 
 def printed(table: Table, document: Document) -> Printed:
     """The rows under their headings in the paper's order, the paper's figures next to ours; no column is empty."""
-    rows, trained = document["rows"], "studies" in document
-    typical = statistics.median(row["ops"] for row in rows)  # tera, as the paper prints, or what fits a smaller table
-    unit, scale = next((each for each in (("T", 1e12), ("G", 1e9)) if typical >= each[1]), ("M", 1e6))
-    columns = {"": [row["row"] for row in rows]}
-
-    def add(title: str, cell: Callable[[Document], str | None]) -> None:
-        cells = [NOTHING if (text := cell(row)) is None else text for row in rows]
-        if set(cells) != {NOTHING}:
-            columns[title] = cells
-
-    def add_published(title: str, column: str | None, form: str = "") -> None:
-        add(title, lambda row: _text(row["published"].get(column), form))
-
-    for column, title in table.columns.items():
-        add_published(title, column)
-    for name in table.measures:
-        form = ".1e" if name == "training" else ","
-        add(MEASURES[name], lambda row, name=name, form=form: format(row["measured"][name], form).replace("e+", "e"))
-    add_published("Parameters (M), paper", "params_millions", "g")
-    add("Parameters (M), ours", lambda row: f"{(n := row['parameters']) / 1e6:,.{1 if n >= 1e7 else 4}f}")
-    add_published("Operations (T), paper", "ops_tera", "g")
-    add(f"Operations ({unit}), ours", lambda row: f"{row['ops'] / scale:.3f}")
-    add(f"Operations ({unit}), as run", lambda row: f"{row['flops_forward'] / 2 / scale:.3f}")
-    if trained:
-        add_published("Steps/s, paper", "step_per_s", ".2f")
-        add("Steps/s, ours", lambda row: _text(row["steps_per_second"], ".2f"))
-        add("Early loss, paper", lambda row: _early(*map(row["published"].get, ("early_loss", "early_loss_std"))))
-        add("Early loss, ours", lambda row: _early(row["early"] and row["early"]["value"], _deviation(row)))
-        add_published("Final loss, paper", "final_loss", ".3f")
-        add("Score" if table.judged_by == "score" else "Final loss, ours", lambda row: _interval(row["final"]))
-        add("Difference from the baseline", lambda row: _interval(row["difference"], "+.4f"))
-        add("Verdict", lambda row: row["verdict"])
-        add("Runs", lambda row: str(row["runs"]["finished"]))
-    for column in document.get("downstream", [each.to_json() for each in table.downstream]):
-        add_published(f"{column['heading']}, paper", column["published"])
-        if trained:
-            title, scored = Downstream.of_json(column).title, partial(_scored, column=column)
-            add(f"{title}, ours", lambda row, scored=scored: _interval(scored(row).get("mean")) or UNMEASURED)
-            add(f"{column['heading']}, verdict", lambda row, scored=scored: scored(row).get("verdict"))
+    rows = document["rows"]
+    filled = [column for column in _columns(table, document) if any(cell is not None for cell in column[1])]
+    titles, columns = zip(("", [row["row"] for row in rows]), *filled, strict=True)
     lines: list[list[str]] = []
-    for place, cells in enumerate(zip(*columns.values(), strict=True)):
+    for place, cells in enumerate(zip(*columns, strict=True)):
         heading = rows[place]["heading"]
         if heading and (not place or heading != rows[place - 1]["heading"]):
             lines.append([heading])
-        lines.append(list(cells))
-    return Printed("", list(columns), lines)
+        lines.append([NOTHING if cell is None else cell for cell in cells])
+    return Printed("", titles, lines)
+
+
+def _columns(table: Table, document: Document) -> list[tuple[str, list[str | None]]]:
+    """The columns in their order: the title and the cells of each."""
+    rows = document["rows"]
+    typical = statistics.median(row["ops"] for row in rows)  # tera, as the paper prints, or what fits a smaller table
+    unit, scale = next((each for each in (("T", 1e12), ("G", 1e9)) if typical >= each[1]), ("M", 1e6))
+
+    def papers(column: str | None, form: str = "") -> list[str | None]:
+        return [_text(row["published"].get(column), form) for row in rows]
+
+    counts = [
+        *((title, papers(column)) for column, title in table.columns.items()),
+        *((MEASURES[name], [_measure(name, row["measured"][name]) for row in rows]) for name in table.measures),
+        ("Parameters (M), paper", papers("params_millions", "g")),
+        ("Parameters (M), ours", [f"{(n := row['parameters']) / 1e6:,.{1 if n >= 1e7 else 4}f}" for row in rows]),
+        ("Operations (T), paper", papers("ops_tera", "g")),
+        (f"Operations ({unit}), ours", [f"{row['ops'] / scale:.3f}" for row in rows]),
+        (f"Operations ({unit}), as run", [f"{row['flops_forward'] / 2 / scale:.3f}" for row in rows]),
+    ]
+    if "studies" not in document:
+        return [*counts, *((f"{column.heading}, paper", papers(column.published)) for column in table.downstream)]
+    early, deviations = papers("early_loss", ".3f"), papers("early_loss_std", ".3f")
+    runs = [
+        ("Steps/s, paper", papers("step_per_s", ".2f")),
+        ("Steps/s, ours", [_text(row["steps_per_second"], ".2f") for row in rows]),
+        ("Early loss, paper", [loss and " ± ".join(filter(None, (loss, std))) for loss, std in zip(early, deviations)]),
+        ("Early loss, ours", [_early(row) for row in rows]),
+        ("Final loss, paper", papers("final_loss", ".3f")),
+        ("Score" if table.judged_by == "score" else "Final loss, ours", [_interval(row["final"]) for row in rows]),
+        ("Difference from the baseline", [_interval(row["difference"], "+.4f") for row in rows]),
+        ("Verdict", [row["verdict"] for row in rows]),
+        ("Runs", [str(row["runs"]["finished"]) for row in rows]),
+    ]
+    for column in document.get("downstream", ()):
+        title, heading, scores = Downstream.of_json(column).title, column["heading"], [_scored(r, column) for r in rows]
+        runs += [
+            (f"{heading}, paper", papers(column["published"])),
+            (f"{title}, ours", [_interval(score.get("mean")) or UNMEASURED for score in scores]),
+            (f"{heading}, verdict", [score.get("verdict") for score in scores]),
+        ]
+    return [*counts, *runs]
+
+
+def _measure(name: str, value: float) -> str:
+    return f"{value:.1e}".replace("e+", "e") if name == "training" else f"{value:,}"
 
 
 def _text(value: Any, form: str) -> str | None:
@@ -256,13 +265,12 @@ def _text(value: Any, form: str) -> str | None:
     return value if value is None or isinstance(value, str) else format(value, form)
 
 
-def _early(value: float | str | None, deviation: float | str | None) -> str | None:
-    texts = [_text(value, ".3f"), _text(deviation, ".3f")]
-    return None if value is None else " ± ".join(filter(None, texts))
-
-
-def _deviation(row: Document) -> float | None:
-    return statistics.stdev(row["early_losses"]) if len(row["early_losses"]) > 1 else None
+def _early(row: Document) -> str | None:
+    """The mean of the early losses, ± their standard deviation."""
+    if row["early"] is None:
+        return None
+    deviation = f" ± {statistics.stdev(row['early_losses']):.3f}" if len(row["early_losses"]) > 1 else ""
+    return f"{row['early']['value']:.3f}{deviation}"
 
 
 def _interval(figure: Mapping[str, Any] | None, form: str = ".4f") -> str | None:

@@ -107,11 +107,6 @@ class Results:
         return statistics.median(fractions) if fractions else None
 
 
-def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Overrides by their keys: the word and its value."""
-    return {key: (word, value) for word in words for key, value in [override(word)]}
-
-
 def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: Sequence[Downstream] = ()) -> Results:
     """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
     the table's columns and in those that were `asked` for, as far as these were measured.
@@ -126,10 +121,11 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
     has_changed = False
     for plan in plans.values():
         for run in plan["runs"]:
-            words = by_key(run["overrides"])
-            if {"row", "seed"} <= words.keys():  # another study of the table may compare something else
-                settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word != COMPARED))
-                has_changed |= planned.setdefault((words["row"][1], words["seed"][1]), run)["run"] != run["run"]
+            values = dict(map(override, run["overrides"]))
+            if {"row", "seed"} <= values.keys():  # another study of the table may compare something else
+                words = (word for word in run["overrides"] if word != COMPARED)
+                settings.add(tuple(word for word in words if override(word)[0] not in VARIED))
+                has_changed |= planned.setdefault((values["row"], values["seed"]), run)["run"] != run["run"]
     what, fix = f"the ledger holds {table.name} in several settings", f"choose one: --study {', --study '.join(plans)}"
     refuse(has_changed or len(settings) > 1, what, fix, file=ledger.root)
     rows = list(dict.fromkeys(row for row, _ in planned))
@@ -147,9 +143,9 @@ def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> 
     if result is None:
         return record(row, seed, run)
     circumstances, steps = result["circumstances"], result["step"]
+    ended = record(row, seed, run, result["outcome"], flops=planned["flops"], **_effort(ledger, [run]))
     versions = sorted(circumstances.get("versions", {}).items())
-    ended = record(row, seed, run, result["outcome"], flops=planned["flops"]) | {
-        **_effort(ledger, [run]),
+    ended |= {
         "hardware": hardware(circumstances),
         "versions": ", ".join(" ".join(version) for version in versions) or None,
     }

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import DISK, ScalingError, plural, refuse
-from scaling.config.compose import SECTIONS, load
+from scaling.config.compose import SECTIONS, load, override
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import Question, compared, is_counted
 from scaling.studies.question import named as study_name
 from scaling.studies.tasks import task_plan, unstarted
-from scaling.tables.results import Results, by_key, read_ledger, read_points
+from scaling.tables.results import Results, read_ledger, read_points
 from scaling.tables.table import Downstream, Table, located
 from scaling.training.finetune import name_of, named
 
@@ -97,9 +97,9 @@ def held(
             what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
             fix = "name the table that was trained, or the folder of its runs"
             raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
-    settings = by_key(results.settings)
-    for key, (_, value) in by_key(words).items() if results.runs else ():
-        differs = is_counted(key) and (key not in settings or settings[key][1] != value)
+    settings, given = (dict(map(override, each)) for each in (results.settings, words if results.runs else ()))
+    for key, value in given.items():
+        differs = is_counted(key) and (key not in settings or settings[key] != value)
         fix = " ".join(["leave it out; they have", *results.settings]) if results.settings else "leave it out"
         refuse(differs, "the runs were trained without it", fix, file=folder, key=key, value=value)
     return results
@@ -144,14 +144,14 @@ def trained(
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:
-    counted = [section for section in SECTIONS if section not in ("log", "runs")]
-    specs = [compared(table.config, (f"row={json.dumps(row.name, ensure_ascii=False)}", *words)) for row in table.rows]
-    trees = [load(table.config, each).tree for each in specs]
-    for tree in trees:
+    counted, rows = [section for section in SECTIONS if section not in ("log", "runs")], []
+    for row in table.rows:
+        word = f"row={json.dumps(row.name, ensure_ascii=False)}"
+        tree = load(table.config, compared(table.config, (word, *words))).tree
         del tree["train"]["threads"]  # no part of what is trained
-    # A section that is null means what the config meant before there was such a section.
-    sections = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
-    return _digest([dict(table.seeds), sections])
+        # A section that is null means what the config meant before there was such a section.
+        rows.append({section: tree[section] for section in counted if tree.get(section) is not None})
+    return _digest([dict(table.seeds), rows])
 
 
 def _digest(document: Any) -> str:
