@@ -211,7 +211,6 @@ def read(name: str) -> Table:
         headings = _headings(file)
         order = tuple(dict.fromkeys([*headings, *file.rows]))
     rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in order)
-    ranked = COMPARED | compares
     return Table(
         name=stem,
         config=file.name,
@@ -223,7 +222,7 @@ def read(name: str) -> Table:
         columns=columns,
         measures=tuple(fields.get("measures", ())),
         judged_by=fields.get("judged_by", "loss"),
-        compares={of: column for of, column in ranked.items() if column in published},
+        compares={of: column for of, column in (COMPARED | compares).items() if column in published},
         downstream=_downstream(config, published),
     )
 

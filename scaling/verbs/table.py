@@ -138,8 +138,9 @@ def table(
     fix = "name them: --downstream cola,sst2"
     refuse(train and downstream and not scored, f"{file.name} names no tasks", fix, key="--downstream")
     if train:
-        options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
-        results, missing = trained(file, words, study, scored, **options)
+        results, missing = trained(
+            file, words, study, scored, workers=workers, retry_failed=retry_failed, progress=progress
+        )
     elif not counts:
         results = _held(file, words, source, study, scored)
     trained_by = () if results is None else results.settings
