@@ -82,8 +82,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counts:
 def _training_flops(config: Config, family: str) -> int:
     """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
     steps, size, of_window = config["trainer.max_steps"], BatchSize.of(config["train.batch"]), cost(config)
-    what, key = "training FLOPs need trainer.max_steps", "trainer.max_steps"
-    refuse(steps is None, what, "set it in the table", key=key)
+    refuse(steps is None, "training FLOPs need it", "set it in the table", key="trainer.max_steps")
     sides = 2 if family == "encoder_decoder" else 1
     tokens = size.before(steps) * of_window.tokens if size.tokens is None else steps * sides * size.tokens
     return round(of_window.flops_train_per_token * tokens)

@@ -9,6 +9,7 @@ import shlex
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -206,11 +207,9 @@ def printed(table: Table, document: Document) -> Printed:
     filled = [column for column in _columns(table, document) if any(cell is not None for cell in column[1])]
     titles, columns = zip(("", [row["row"] for row in rows]), *filled, strict=True)
     lines: list[list[str]] = []
-    for place, cells in enumerate(zip(*columns, strict=True)):
-        heading = rows[place]["heading"]
-        if heading and (not place or heading != rows[place - 1]["heading"]):
-            lines.append([heading])
-        lines.append([NOTHING if cell is None else cell for cell in cells])
+    for heading, group in groupby(zip(rows, zip(*columns, strict=True)), key=lambda pair: pair[0]["heading"]):
+        lines += [[heading]] if heading else []
+        lines += [[NOTHING if cell is None else cell for cell in cells] for _, cells in group]
     return Printed("", titles, lines)
 
 

@@ -143,11 +143,10 @@ def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> 
     if result is None:
         return record(row, seed, run)
     circumstances, steps = result["circumstances"], result["step"]
-    ended = record(row, seed, run, result["outcome"], flops=planned["flops"], **_effort(ledger, [run]))
-    versions = sorted(circumstances.get("versions", {}).items())
-    ended |= {
+    versions = [" ".join(version) for version in sorted(circumstances.get("versions", {}).items())]
+    ended = record(row, seed, run, result["outcome"], flops=planned["flops"], **_effort(ledger, [run])) | {
         "hardware": hardware(circumstances),
-        "versions": ", ".join(" ".join(version) for version in versions) or None,
+        "versions": ", ".join(versions) or None,
     }
     if result["outcome"] != FINISHED:
         return ended

@@ -110,10 +110,9 @@ def _strange(own: Mapping[str, Scatter]) -> list[str]:
     """Rows that are taken out of the pool one by one, the largest variance first, while an F test finds it larger."""
     left = sorted((row for row in own if own[row].freedom), key=lambda row: -own[row].variance)
     for count, widest in enumerate(left[:-2]):
-        rest, scatter = _pool([own[row] for row in left[count + 1 :]]), own[widest]
-        if not rest or not rest.variance:
-            return left[:count]
-        if fdtrc(scatter.freedom, rest.freedom, scatter.variance / rest.variance) >= STRANGE / len(left):
+        rest = _pool([own[row] for row in left[count + 1 :]])
+        ratio = own[widest].variance / rest.variance if rest and rest.variance else 0.0
+        if not rest or fdtrc(own[widest].freedom, rest.freedom, ratio) >= STRANGE / len(left):
             return left[:count]
     return left[:-2]
 

@@ -92,11 +92,10 @@ def held(
     else:
         ledger = Ledger.open(folder)
         results = read_ledger(ledger, table, study, columns)
-        if source and not results.runs:
-            bases = ", ".join(sorted({ledger.plan(name)["study"]["base"] for name in ledger.studies()} - {""}))
-            what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
-            fix = "name the table that was trained, or the folder of its runs"
-            raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
+        bases = sorted({ledger.plan(name)["study"]["base"] for name in ledger.studies()} - {""})
+        what = f"it holds no run of {table.config}; its studies are of {', '.join(bases) or 'no table'}"
+        fix = "name the table that was trained, or the folder of its runs"
+        refuse(source and not results.runs, what, fix, file=ledger.root, key="--from")
     settings, given = (dict(map(override, each)) for each in (results.settings, words if results.runs else ()))
     for key, value in given.items():
         differs = is_counted(key) and (key not in settings or settings[key] != value)

@@ -200,24 +200,23 @@ def read(name: str) -> Table:
     with config.placing():
         check_keys(fields, KEYS, "a table")
         seeds = _seeds(fields.get("seeds", 1))
-    figures, headings = _published(file) if "published" in fields else ({}, {})
-    published = {column for row in figures.values() for column in row}
+    rows = {row: Row(row, "", {}) for row in file.rows} | (_published(file) if "published" in fields else {})
+    published = {column for row in rows.values() for column in row.published}
     columns, compares = fields.get("columns", {}), fields.get("compares", {})
     places = {f"columns.{column}": column for column in columns} | {f"compares.{of}": compares[of] for of in compares}
     for key, column in places.items():
         config.refuse(column not in published, key, UNPUBLISHED, nearest(column, published))
-    order = file.rows
     if "headings" in fields:
         headings = _headings(file)
-        order = tuple(dict.fromkeys([*headings, *file.rows]))
-    rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in order)
+        order = dict.fromkeys([*headings, *file.rows])
+        rows = {row: replace(rows[row], heading=headings.get(row, "")) for row in order}
     return Table(
         name=stem,
         config=file.name,
         title=fields.get("title", stem),
         source=fields.get("source", ""),
-        baselines=_baselines(config, rows),
-        rows=rows,
+        baselines=_baselines(config, list(rows.values())),
+        rows=tuple(rows.values()),
         seeds=seeds,
         columns=columns,
         measures=tuple(fields.get("measures", ())),
@@ -273,11 +272,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     return lines
 
 
-def _published(file: TableFile) -> tuple[dict[str, dict[str, float | str]], dict[str, str]]:
-    """Figures and headings by row, of a CSV with the columns `row`, `heading` and one for each figure."""
-    path = file.path("published")
-    figures: dict[str, dict[str, float | str]] = {}
-    headings: dict[str, str] = {}
+def _published(file: TableFile) -> dict[str, Row]:
+    """The rows of a CSV with the columns `row`, `heading` and one for each figure."""
+    path, rows = file.path("published"), dict[str, Row]()
     with file.config.placing("published"):
         for line in read_csv(path):
             absent = {"row", "heading"} - line.keys()
@@ -285,8 +282,8 @@ def _published(file: TableFile) -> tuple[dict[str, dict[str, float | str]], dict
             row, heading = line.pop("row"), line.pop("heading")
             what = "it has figures of a row that the table lacks"
             refuse(row not in file.rows, what, nearest(row, file.rows), file=path, key="row", value=row)
-            headings[row], figures[row] = heading, {column: _figure(cell) for column, cell in line.items() if cell}
-    return figures, headings
+            rows[row] = Row(row, heading, {column: _figure(cell) for column, cell in line.items() if cell})
+    return rows
 
 
 def _figure(cell: str) -> float | str:
