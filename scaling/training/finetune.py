@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.errors import nearest, refuse, under
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.document import Config, of_values
