@@ -2,11 +2,12 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from scaling.base import json_lines
+from scaling.base import atomic, json_lines
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data import rows as row_files
@@ -97,3 +98,12 @@ def test_layouts_of_json_are_one_line_too(layout, tmp_path):
         (tmp_path / "a.json").write_bytes(content)
         with pytest.raises(ScalingError, match=r"a\.json"):
             list(build("layout", layout).rows([tmp_path / "a.json"], None, "csv"))
+
+
+def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        atomic.write(pipe, "all of it")
+        assert read.result() == "all of it"
+    assert pipe.is_fifo()

@@ -17,12 +17,18 @@ TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begi
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """`path` with new content: a temporary file next to it, flushed to the disk, then renamed over it."""
+    """`path` with new content: a temporary file next to it, flushed to the disk, then renamed over it. A device or a
+    pipe is written to, and not replaced.
+    """
+    content = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     partial = temporary(path)
     try:
         with partial.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
             flush(file)
         os.replace(partial, path)
     except BaseException:
