@@ -31,7 +31,7 @@ def finished(*ends: End, jobs: int = 1) -> None:
     """Finish jobs that end as stated, one try after another."""
     left = list(ends)
     executor: Any = SimpleNamespace(slots=1, log="the log", wait=lambda timeout: None)
-    executor.submit = lambda *_, **__: SimpleNamespace(wait=lambda timeout: left.pop(0))
+    executor.submit = lambda *_, **__: SimpleNamespace(end=left.pop(0))
     finish(executor, [Job(f"part {number}", (print,)) for number in range(jobs)])
 
 
