@@ -53,8 +53,8 @@ class Job:
 
 
 class Scheduler(ABC):
-    """Jobs on an executor, until none is left. `queue` has those that wait, at first or to be tried again. `running` has
-    the handle of each of the others, and `in_a_row` when it started.
+    """Jobs on an executor, until none is left. `queue` has those that wait, at first or again; `running` has the handle
+    of each of the others, and `in_a_row` when it started.
     """
 
     def __init__(self, executor: Executor, jobs: Iterable[Job] = ()):
