@@ -29,7 +29,7 @@ from scaling.base.numbers import PositiveInt, Range
 from scaling.config import schema
 from scaling.config.document import Config, document, read_layer
 from scaling.config.schema import check_keys, walk
-from scaling.config.strict_yaml import Unquoted, scalar
+from scaling.config.strict_yaml import Unquoted, scalar, shown
 from scaling.sweeps.distribution import Distribution, distribution
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
@@ -170,7 +170,10 @@ def read(path: str | Path) -> Sweep:
     for key, word in walk(read_layer(path).tree):
         if isinstance(word, Unquoted):
             _check_word(config, key, word)
-    sweep = of(Path(path).stem, config)
+    try:
+        sweep = of(Path(path).stem, config)
+    except ScalingError as error:
+        raise error.at(file=shown(path)) from None
     for module in sweep.extensions:
         schema.extend(module)
     return sweep
@@ -190,33 +193,26 @@ def _check_word(config: Config, key: str, word: str) -> None:
 
 def of(name: str, config: Config) -> Sweep:
     """The sweep of a document; of one that a server sent, no code is run."""
-    try:
-        return _checked(name, config)
-    except ScalingError as error:
-        file = next(iter(config.origin.values()), "the sweep:").rpartition(":")[0]
-        raise config.place(error).at(file=file) from None
-
-
-def _checked(name: str, config: Config) -> Sweep:
-    tree = {key: value for key, value in config.tree.items() if value is not None}
-    values = check_keys(tree, KEYS, "a sweep")
-    for key, fix in NEEDED.items():
-        refuse(key not in tree, "a sweep needs it", fix, key=key)
-    with under("command"):
-        words, extensions = words_of(tree["command"], tree["program"])
-    with under("parameters"):
-        parameters = dict(sorted(_parameters(tree["parameters"]).items()))
-    metric = _metric(tree.get("metric"), needed=tree["method"] == "bayes" or "early_terminate" in tree)
-    with under("early_terminate"):
-        band = hyperband(tree["early_terminate"]) if "early_terminate" in tree else None
-    for key, each in parameters.items() if tree["method"] == "grid" else ():
-        what, fix = "a grid takes values, not this distribution", "write values: […], or method: random"
-        refuse(each.grid is None, what, fix, key=f"parameters.{key}")
-    cap = values.get("run_cap")
-    sweep = Sweep(name, tree["method"], words, parameters, metric, band, cap, extensions, config.tree, config)
-    what, fix = f"the sweep has {sweep.size or 0:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
-    refuse((sweep.size or 0) > MOST_RUNS, what, fix, key="parameters")
-    return sweep
+    with config.placing():
+        tree = {key: value for key, value in config.tree.items() if value is not None}
+        values = check_keys(tree, KEYS, "a sweep")
+        for key, fix in NEEDED.items():
+            refuse(key not in tree, "a sweep needs it", fix, key=key)
+        with under("command"):
+            words, extensions = words_of(tree["command"], tree["program"])
+        with under("parameters"):
+            parameters = dict(sorted(_parameters(tree["parameters"]).items()))
+        metric = _metric(tree.get("metric"), needed=tree["method"] == "bayes" or "early_terminate" in tree)
+        with under("early_terminate"):
+            band = hyperband(tree["early_terminate"]) if "early_terminate" in tree else None
+        for key, each in parameters.items() if tree["method"] == "grid" else ():
+            what, fix = "a grid takes values, not this distribution", "write values: […], or method: random"
+            refuse(each.grid is None, what, fix, key=f"parameters.{key}")
+        cap = values.get("run_cap")
+        sweep = Sweep(name, tree["method"], words, parameters, metric, band, cap, extensions, config.tree, config)
+        what, fix = f"the sweep has {sweep.size or 0:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
+        refuse((sweep.size or 0) > MOST_RUNS, what, fix, key="parameters")
+        return sweep
 
 
 def words_of(command: Sequence[Any], program: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -90,10 +90,10 @@ def sweep(
     sweep = capped(read(file), count)
     for word in overrides:
         key = word.partition("=")[0]
-        swept = next((swept for swept in sweep.parameters if related(swept, key)), None)
-        refuse(swept, f"the sweep gives {swept} its values", "leave it out", key=key, value=word)
         what = "a registered sweep's agents read the file alone"
         refuse(not local and word not in where, what, "write it into command", key=word)
+        swept = next((swept for swept in sweep.parameters if related(swept, key)), None)
+        refuse(swept, f"the sweep gives {swept} its values", "leave it out", key=key, value=word)
     refuse_at, needs_results = sweep.config.refuse, sweep.method == "bayes" or sweep.hyperband is not None
     refuse_at(missing and sweep.method != "grid", "method", f"{sweep.method} has no list of cells", "take --local")
     what, fix = f"{sweep.method} never ends by itself", "set run_cap in the file, or --count N"
