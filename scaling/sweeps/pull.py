@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
 from scaling.config.document import Config
+from scaling.config.schema import walk
 from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
 from scaling.ledger.document import SPELLED, differences, disk, seal, stamp
 from scaling.ledger.identity import RUN_ID
@@ -83,7 +84,8 @@ class WandbRun:
     def drawn(self, sweep: file.Sweep | None) -> tuple[str, dict[str, Any]]:
         """Its name, as `--local` names it where all is known and else as W&B does, and what the sweep drew for it."""
         parameters = () if sweep is None else sweep.parameters
-        values = {key: value for key in parameters if (value := _at(self.config, key)) is not None}
+        known = {**dict(walk(self.config)), **self.config}  # W&B keeps what it drew under the dotted key
+        values = {key: known[key] for key in parameters if known.get(key) is not None}
         return named(values) if values and len(values) == len(parameters) else self.client.name, values
 
 
@@ -282,15 +284,6 @@ def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
                 inner = inner.setdefault(part, {})
             inner[last] = value
     return opened
-
-
-def _at(config: Any, key: str) -> Any:
-    """The value of a dotted key, as far as the config has it."""
-    if key in config:
-        return config[key]
-    for part in key.split("."):
-        config = config.get(part) if isinstance(config, Mapping) else None
-    return config
 
 
 def _result(shown: WandbRun) -> dict[str, Any]:

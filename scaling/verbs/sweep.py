@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.base.numbers import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import capped, read, related
@@ -160,12 +160,13 @@ def pull(
     The same command continues after a stop, and fetches new runs. WANDB_BASE_URL names the server. Give the overrides
     with which the study or the table was trained.
     """
-    if study is not None and table is not None:
-        raise ScalingError("it does not combine with --study", key="--table", value=table, fix="leave one of them out")
-    if overrides and study is None and table is None:
-        raise ScalingError("overrides need a study or a table", key=overrides[0], fix="name it: --study or --table")
+    is_planned, first = study is not None or table is not None, next(iter(overrides), None)
+    what, fix = "it does not combine with --study", "leave one of them out"
+    refuse(study is not None and table is not None, what, fix, key="--table", value=table)
+    what, fix = "overrides need a study or a table", "name it: --study or --table"
+    refuse(first is not None and not is_planned, what, fix, key=first)
     planned, words = None, list(overrides)
-    if study is not None or table is not None:
+    if is_planned:
         from scaling.studies.plan import plan
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table
