@@ -110,14 +110,10 @@ class Bayes:
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
         """Take the outcome of the cell that was drawn as `number`; `value` is the metric, lower better."""
-        trial, states = self._trials[number], self._optuna.trial.TrialState
+        states = self._optuna.trial.TrialState
         if outcome == "diverged" or (value is not None and math.isnan(value)):
             value = math.inf
-        if value is not None and outcome == "pruned":
-            trial.report(value, step=1)
-            self._study.tell(trial, state=states.PRUNED)
-        else:
-            self._study.tell(trial, value, state=states.FAIL if value is None else states.COMPLETE)
+        self._study.tell(self._trials[number], value, state=states.FAIL if value is None else states.COMPLETE)
 
 
 # The check before the first run
@@ -148,8 +144,7 @@ def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
         refuse(overlays, what, "leave it out", key="--overlay", value=overlays[0] if overlays else None)
         return planned(words)
     names = [word for word in words if "=" not in word]
-    if len(names) > 1:
-        raise ScalingError("a run has one name", key="command", value=" ".join(names))
+    refuse(len(names) > 1, "a run has one name", key="command", value=" ".join(names))
     return load(names[0] if names else None, [word for word in words if "=" in word], overlays=overlays)
 
 
@@ -173,18 +168,16 @@ def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple
     runs = sweep.size
     step = max(1, -(-(runs or 1) // SAMPLE))
     seen = [_tried(sweep, "", cell(sweep, number), words) for number in range(0, runs or SAMPLE, step)]
-    if local and sweep.hyperband is not None and rank_count(values[0].config) > 1:
+    if sweep.hyperband is not None and sweep.metric is not None:
         # Hyperband is reported to by the process that trains, so a run is one process.
         what, fix = "without a server it can stop only runs on one device", "set trainer.devices=1"
-        raise sweep.config.error("early_terminate", what, fix)
-    # Hyperband counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
-    points = min(len(one.evaluated) for one in seen)
-    if sweep.hyperband is not None and sweep.metric is not None and sweep.metric.name.startswith("evaluate/"):
-        bracket = sweep.hyperband.brackets[0]
-        if points <= bracket:
-            what = f"the first bracket is the evaluation after {bracket}, and a run has {points}"
-            fix = "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on"
-            raise sweep.config.error("early_terminate", what, fix)
+        sweep.config.refuse(local and rank_count(values[0].config) > 1, "early_terminate", what, fix)
+        # It counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
+        points, bracket = min(len(one.evaluated) for one in seen), sweep.hyperband.brackets[0]
+        is_short = sweep.metric.name.startswith("evaluate/") and points <= bracket
+        what = f"the first bracket is the evaluation after {bracket}, and a run has {points}"
+        fix = "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on"
+        sweep.config.refuse(is_short, "early_terminate", what, fix)
     print_remarks(one.config for one in (*values, *seen))
     share = (1 if runs is None else runs) / len(seen)
     outlook = {

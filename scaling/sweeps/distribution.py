@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Range, is_number
 from scaling.config.schema import check, check_keys
 
@@ -91,18 +91,17 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     own, keys = {key: value for key, value in line.items() if key != "distribution"}, KINDS[kind]
     checked = check_keys(own, {key: WHOLE if kind == "int_uniform" else TYPES[key] for key in keys}, kind)
     fields = {**keys, **(checked if kind == "int_uniform" else own)}  # of others a whole number stays one
-    if absent := [key for key in keys if fields[key] is None and key not in line]:
-        raise ScalingError(f"{kind} needs {' and '.join(absent)}", fix=f"write {absent[0]}")
+    absent = [key for key in keys if fields[key] is None and key not in line]
+    refuse(absent, f"{kind} needs {' and '.join(absent)}", f"write {' and '.join(absent)}")
     if kind == "constant":
         return _choice([fields["value"]])
     if kind.startswith("categorical"):
         return _choice(**fields)
-    if "min" in fields and fields["min"] >= fields["max"]:
-        raise ScalingError(f"min {fields['min']} is not below max {fields['max']}", fix="swap them")
-    if kind.endswith("_values") and fields["min"] <= 0:
-        raise ScalingError("a logarithm needs a min above 0", key="min", value=fields["min"])
+    low, high = fields.get("min", -math.inf), fields.get("max", math.inf)
+    refuse(low >= high, f"min {low} is not below max {high}", "swap them")
+    refuse(kind.endswith("_values") and low <= 0, "a logarithm needs a min above 0", key="min", value=low)
     if kind == "int_uniform":
-        return _choice(range(fields["min"], fields["max"] + 1))  # never written out: it may be as long as memory
+        return _choice(range(low, high + 1))
     return _curve(kind, fields)
 
 
@@ -120,19 +119,18 @@ def _meant(line: Mapping[str, Any]) -> str:
 
 def _choice(values: Sequence[Any], probabilities: Sequence[float] | None = None) -> Distribution:
     """One of some values, all equally likely without probabilities. Of a long row of numbers some are tried."""
-    is_range = isinstance(values, range)
-    if not values:
-        raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
-    if not is_range and len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
-        raise ScalingError("a value appears twice", key="values")
-    tried = values
-    if len(values) > SOME and (is_range or all(map(is_number, values))):
-        row = values if is_range else sorted(values)
+    refuse(not values, "expected a list of values", "write [1, 2]", key="values")
+    row, tried = values, values
+    if not isinstance(values, range):  # which is never written out: it may be as long as memory
+        is_double = len({(type(value), repr(value)) for value in values}) < len(values)  # 1 and True are two
+        refuse(is_double, "a value appears twice", key="values")
+        row = sorted(values) if all(map(is_number, values)) else ()
+    if len(row) > SOME:
         tried = [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
     if probabilities is None:
         return Distribution(lambda place: values[min(int(place * len(values)), len(values) - 1)], tried, values)
-    if len(probabilities) != len(values) or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
-        raise ScalingError("expected a probability for each value, with sum 1", key="probabilities")
+    is_whole = len(probabilities) == len(values) and math.isclose(sum(probabilities), 1.0, abs_tol=1e-6)
+    refuse(not is_whole, "expected a probability for each value, with sum 1", key="probabilities")
     ends = list(itertools.accumulate(probabilities))[:-1]
     return Distribution(lambda place: values[bisect.bisect_left(ends, place)], tried, None)
 
@@ -147,13 +145,13 @@ def _curve(kind: str, fields: Fields) -> Distribution:
 
     grid, edge = None, EDGE if "normal" in kind else 0.0
     if kind == "q_uniform" and q is not None:  # W&B's grid takes it from min in steps of q, max not among them
-        if (count := (fields["max"] - fields["min"]) / q) > STEPS:
-            raise ScalingError(f"more steps than {STEPS:,}", key="q", value=q, fix="take larger steps")
+        count = (fields["max"] - fields["min"]) / q
+        refuse(count > STEPS, f"more steps than {STEPS:,}", "take larger steps", key="q", value=q)
         grid = [fields["min"] + index * q for index in range(math.ceil(count))]
     try:
         tried = [quantile(place) for place in (edge, 0.5, 1.0 - edge)]
     except (OverflowError, ZeroDivisionError, ValueError):
         tried = [math.nan]
-    if not all(map(math.isfinite, tried)):
-        raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
+    what, fix = "its values are larger than numbers can be", "narrow min and max, or take a larger q"
+    refuse(not all(map(math.isfinite, tried)), what, fix)
     return Distribution(quantile, tried, grid)

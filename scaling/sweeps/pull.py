@@ -172,8 +172,8 @@ def _listed(api: wandb.Api, project: str, sweep: str | None = None) -> list[Wand
         patient(lambda: api.sweep(f"{project}/{sweep}"))  # of one that is unknown, no run would be listed
     runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
     listed = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
-    if len(listed) < (total := len(runs)):
-        raise ScalingError(f"W&B lists {len(listed)} of {total} runs", fix="try again", code=1)
+    if len(listed) < len(runs):
+        raise ScalingError(f"W&B lists {len(listed)} of {len(runs)} runs", fix="try again", code=1)
     shown = [WandbRun(path, run) for path, run in listed.items()]
     return sorted(shown, key=lambda run: (run.client.created_at, run.path))
 
