@@ -247,8 +247,7 @@ def _conclude(ledger: Ledger, attempts: Attempts, ended: Attempts) -> list[str]:
     with suppress(ScalingError):
         is_whole = run_id(run_spec) == first.run
     if is_whole:
-        entered = {"run": first.run, "entered": first.client.created_at, "spec": run_spec}
-        _write(folder / "spec.json", seal(entered))
+        ledger.add(run_spec)
     folder.mkdir(parents=True, exist_ok=True)
     if kept is None:
         return []
