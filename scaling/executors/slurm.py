@@ -73,6 +73,8 @@ class Slurm(Executor):
 
     def wait(self, timeout: float) -> None:
         """Pack the jobs that wait, where there is room."""
+        for job in [job for job in self.packs if job.done()]:
+            self._end(job, self.packs.pop(job))
         if self.waiting and (free := self.workers - len(self.packs)) > 0:
             alike: dict[Resources, list[Handle]] = {}
             for handle in self.waiting:
@@ -81,8 +83,6 @@ class Slurm(Executor):
                 self._submit(resources, handles, max(1, free * len(handles) // len(self.waiting)))
             self.waiting.clear()
         time.sleep(timeout)
-        for job in [job for job in self.packs if job.done()]:
-            self._end(job, self.packs.pop(job))
 
     def _submit(self, resources: Resources, handles: Sequence[Handle], number: int) -> None:
         """Submit handles as an array of at most `number` jobs, which take the same resources."""
