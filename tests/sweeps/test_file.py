@@ -40,6 +40,7 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"parameters": {"seed": {"min": 0, "max": 10**9}}}, "1,000,000,001 runs"),
         # What PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
         ("parameters: {seed: {values: [2026-11-20]}}", r"values\.0.*datetime\.date\(2026, 11, 20\)"),
+        ("parameters: {train.compile: {values: [yes]}}", r"values\.0='yes': W&B reads it as True; write 'yes'"),
         ("parameters:\n  seed: {values: [1e-3]}", r"bad\.yaml:2: parameters\.seed\.values\.0.*write 0\.001"),
     ],
 )
