@@ -14,7 +14,8 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
 from scaling.base.errors import DISK, ScalingError, from_os
 
@@ -40,55 +41,89 @@ ONE_THREAD = Resources()
 
 @dataclass(frozen=True)
 class End:
-    """How a job ended: `done` with the value of its function, `failed` with an error, `died` with its process."""
+    """How a job ended: `done` with the value of its function, `failed` with an error, `died` with its process, by
+    `signal` where one ended it, or `cancelled` before it began.
+    """
 
     status: Status
     value: Any = None
     reason: str | None = None
     code: int = 1
+    signal: int = 0
 
 
-class Handle(ABC):
-    """A job that was submitted; `end` is set once it has ended."""
+@dataclass(eq=False)
+class Handle:
+    """A job that was submitted: a call of a function. Its executor sets `place`, what does the job (a process, a job of
+    a cluster), when it begins, and `end` when it has ended.
+    """
 
-    def __init__(self, executor: Executor, name: str):
-        self.executor, self.name = executor, name
-        self.end: End | None = None
+    executor: Executor
+    name: str
+    call: tuple[Any, ...]
+    resources: Resources
+    place: Any = None
+    end: End | None = None
 
-    @abstractmethod
-    def status(self) -> Status: ...
+    def status(self) -> Status:
+        return self.end.status if self.end else "waiting" if self.place is None else "running"
 
-    def wait(self, timeout: float | None = None) -> End | None:
+    def wait(self, timeout: float = math.inf) -> End | None:
         """The job's end; None where it has none within `timeout` seconds."""
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        while self.status() in ("waiting", "running") and (left := until - time.monotonic()) > 0:
+        until = time.monotonic() + timeout
+        while self.end is None and (left := until - time.monotonic()) > 0:
             self.executor.wait(min(left, LOOK))
         return self.end
 
     def logs(self) -> str:
-        """What the job, and what ran in its process before and after it, has printed."""
-        return f"It is in {self.executor.log}."
+        """What the job, and what ran in its place before and after it, has printed, or where that is."""
+        return self.executor.printed(self)
 
-    @abstractmethod
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Have the job save its run and leave; another signal that a run knows may ask for another end."""
+        if self.status() == "running":
+            self.executor.kill(self, number)
+        elif self.end is None:
+            self.executor.waiting.remove(self)
+            self.end = End("cancelled")
 
 
-class Executor(Protocol):
-    slots: int  # jobs that run at the same time, at most: to submit more brings nothing forward
-    log: str  # where the jobs' output is
+class Executor(ABC):
+    """A place where jobs run, at most `slots` at a time: to submit more brings nothing forward. What they print is in
+    `log`; `waiting` has the jobs that have not begun.
+    """
+
+    def __init__(self, slots: int, log: str):
+        self.slots, self.log = slots, log
+        self.waiting: list[Handle] = []
 
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
-    ) -> Handle: ...
+    ) -> Handle:
+        handle = Handle(self, name, (name, function, arguments), resources)
+        self.waiting.append(handle)
+        self.begin()
+        return handle
 
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin those of the `waiting` jobs for which there is room."""
+
+    @abstractmethod
     def wait(self, timeout: float) -> None:
-        """Return when a job has ended, or after `timeout` seconds."""
-        ...
+        """Return when a job has ended, or after `timeout` seconds, with the ends of all that have ended set."""
 
+    def printed(self, handle: Handle) -> str:
+        file = Path(self.log)
+        return file.read_text(errors="replace") if file.is_file() else f"It is in {self.log}."
+
+    @abstractmethod
+    def kill(self, handle: Handle, number: int) -> None:
+        """Send a signal to a job that is running."""
+
+    @abstractmethod
     def close(self) -> None:
         """Have all jobs save their runs and leave; those that cannot within a minute are killed."""
-        ...
 
 
 def ended(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> End:

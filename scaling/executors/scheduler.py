@@ -53,25 +53,29 @@ class Job:
 
 
 class Scheduler(ABC):
-    """Jobs on an executor, until none is left. `running` has the handle of each, and `in_a_row` when it started."""
+    """Jobs on an executor, until none is left. `queue` has those that wait, at first or again; `running` has the handle
+    of each of the others, and `in_a_row` when it started.
+    """
 
-    def __init__(self, executor: Executor):
-        self.executor = executor
+    def __init__(self, executor: Executor, jobs: Iterable[Job] = ()):
+        self.executor, self.queue = executor, list(jobs)
         self.running: dict[Job, tuple[Handle, int]] = {}
         self.in_a_row = 0
         self.disk: str | None = None  # why the disk ends everything
 
-    @abstractmethod
     def ready(self) -> Iterator[Job]:
         """The jobs that can start now, the first first; each is asked for when there is room for it."""
+        for job in [job for job in self.queue if job.is_due]:
+            self.queue.remove(job)
+            yield job
 
     @abstractmethod
     def take(self, job: Job, end: End) -> bool:
         """Take the end of a job; whether it is on record, so that the scheduler has no part in what follows."""
 
-    @abstractmethod
     def is_done(self) -> bool:
-        """Whether no job is left to start or to wait for."""
+        """Whether no job is left to start."""
+        return not self.queue
 
     def look(self) -> float:
         """What is done between two waits; the seconds that the next may take."""
@@ -88,9 +92,9 @@ class Scheduler(ABC):
                 break
             self.executor.wait(self.look())
             for job, (handle, before) in list(self.running.items()):
-                if (end := handle.wait(0)) is not None:
+                if handle.end is not None:
                     del self.running[job]
-                    self._ended(job, end, before)
+                    self._ended(job, handle.end, before)
 
     def _ended(self, job: Job, end: End, before: int) -> None:
         if end.code == DISK:
@@ -115,30 +119,17 @@ class Scheduler(ABC):
 class All(Scheduler):
     """Jobs that all have to be done: the first that fails, or whose process dies too often, is an error."""
 
-    def __init__(self, executor: Executor, jobs: Iterable[Job]):
-        super().__init__(executor)
-        self.left = list(jobs)
-        self.count = len(self.left)
-
-    def ready(self) -> Iterator[Job]:
-        for job in [job for job in self.left if job.is_due]:
-            self.left.remove(job)
-            yield job
-
     def take(self, job: Job, end: End) -> bool:
         if end.status == "done":
-            say(f"{job.name} is done, {self.count - len(self.left) - len(self.running)} of {self.count} here")
-            return True
-        if end.status == "failed":
+            say(f"{job.name} is done, {len(self.queue) + len(self.running)} are left")
+        elif end.status == "failed":
             raise ScalingError(end.reason or f"{job.name} failed", code=end.code)
-        if len(job.troubles) + 1 >= TRIES:
+        elif len(job.troubles) + 1 >= TRIES:
             fix = f"see {self.executor.log}; the same command goes on"
             raise ScalingError(f"{job.name}: {end.reason or end.status}", fix=fix, code=end.code)
-        self.left.append(job)
-        return False
-
-    def is_done(self) -> bool:
-        return not self.left
+        else:
+            self.queue.append(job)
+        return end.status == "done"
 
 
 def finish(executor: Executor, jobs: Iterable[Job]) -> None:

@@ -11,14 +11,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError
 from scaling.base.signals import Stopped
 from scaling.config import schema
-from scaling.executors import ONE_THREAD, End, Handle, Resources, Status, ended
+from scaling.executors import End, Executor, Handle, Resources, ended
 
 if TYPE_CHECKING:
     from submitit import Job
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
 SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 """Parameters that submitit names alike for every cluster; all others are sbatch's."""
-NEEDED, INSTALL = "SLURM needs submitit", "install it: pip install 'scaling[slurm]'"
 
 
 class Pack:
@@ -44,93 +44,39 @@ class Pack:
 
     def checkpoint(self, *arguments: Any) -> Any:
         """The same job again: runs that are done are found in the ledger."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self, *arguments)
+        return submitit().helpers.DelayedSubmission(self, *arguments)
 
 
-class SlurmHandle(Handle):
-    """A job that waits to be packed, or the place of one in its pack."""
-
-    executor: Slurm
-
-    def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...], resources: Resources):
-        super().__init__(executor, name)
-        self.call, self.resources = call, resources
-        self.job: Job[list[End]] | None = None
-        self.place = 0
-
-    def status(self) -> Status:
-        job = self.job
-        if self.end is None and job is not None and job.done():
-            ends = self.executor.ends(job)
-            self.end = ends if isinstance(ends, End) else ends[self.place]
-        return self.end.status if self.end is not None else "waiting" if job is None else "running"
-
-    def logs(self) -> str:
-        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
-
-    def cancel(self, number: int = signal.SIGTERM) -> None:
-        """Cancel the pack that holds the job."""
-        if self.job is not None and not self.job.done():
-            self.job.cancel()
-        self.end = self.end or End("cancelled")
-
-
-class Slurm:
+class Slurm(Executor):
     """At most `workers` jobs of SLURM at a time, one for each kind of resources at least; `parameters` are sbatch's, or
     submitit's (`timeout_min`, `mem_gb`), and come before what the jobs take. `cluster` among them takes another of
     submitit's plugins: `local` starts processes of this machine.
     """
 
-    slots = sys.maxsize  # what waits is packed
-
     def __init__(self, workers: int, folder: Path, parameters: Mapping[str, Any]):
+        super().__init__(sys.maxsize, str(folder))  # what waits is packed
         os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", WARNING.name.removeprefix("SIG"))
-        try:
-            import submitit
-        except ImportError:
-            raise ScalingError(NEEDED, key="--executor", value="slurm", fix=INSTALL) from None
+        self.workers, self.plugin = workers, parameters.get("cluster", "slurm")
         names = {key: key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}" for key in parameters}
-        options = {names[key]: value for key, value in parameters.items() if key != "cluster"}
+        self.options = {names[key]: value for key, value in parameters.items() if key != "cluster"}
+        self.packs: dict[Job[list[End]], list[Handle]] = {}  # those that are not done
+        with accepted():
+            self._cluster()
 
-        def cluster(**takes: Any) -> submitit.AutoExecutor:
-            opened = submitit.AutoExecutor(folder, cluster=parameters.get("cluster", "slurm"))
-            opened.update_parameters(**{**takes, **options})
-            return opened
+    def _cluster(self, **takes: Any) -> Any:
+        cluster = submitit().AutoExecutor(self.log, cluster=self.plugin)
+        cluster.update_parameters(**{**takes, **self.options})
+        return cluster
 
-        self.cluster = cluster
-        try:
-            cluster()
-        except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
-            raise _refused(error) from None
-        self.workers, self.log = workers, str(folder)
-        self.waiting: list[SlurmHandle] = []
-        self.jobs: list[Job[list[End]]] = []
-        self.known: dict[str, list[End] | End] = {}  # of jobs that are done
-
-    def ends(self, job: Job[list[End]]) -> list[End] | End:
-        """The ends of a pack that is done, or the one of all its runs; submitit waits long for that of a lost one."""
-        if job.job_id not in self.known:
-            if (error := job.exception()) is None:
-                self.known[job.job_id] = job.result()
-            else:
-                first = str(error).strip().partition("\n")[0]
-                reason = f"job {job.job_id} of SLURM ended with {job.state}: {first}"
-                self.known[job.job_id] = End("died", reason=reason)
-        return self.known[job.job_id]
-
-    def submit(
-        self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
-    ) -> SlurmHandle:
-        """Keep a job for the next pack."""
-        self.waiting.append(SlurmHandle(self, name, (name, function, arguments), resources))
-        return self.waiting[-1]
+    def begin(self) -> None:
+        """None: they wait to be packed."""
 
     def wait(self, timeout: float) -> None:
-        self.jobs = [job for job in self.jobs if not job.done()]
-        if self.waiting and (free := self.workers - len(self.jobs)) > 0:
-            alike: dict[Resources, list[SlurmHandle]] = {}
+        """Pack the jobs that wait, where there is room."""
+        for job in [job for job in self.packs if job.done()]:
+            self._end(job, self.packs.pop(job))
+        if self.waiting and (free := self.workers - len(self.packs)) > 0:
+            alike: dict[Resources, list[Handle]] = {}
             for handle in self.waiting:
                 alike.setdefault(handle.resources, []).append(handle)
             for resources, handles in alike.items():
@@ -138,49 +84,73 @@ class Slurm:
             self.waiting.clear()
         time.sleep(timeout)
 
-    def _submit(self, resources: Resources, handles: Sequence[SlurmHandle], number: int) -> None:
+    def _submit(self, resources: Resources, handles: Sequence[Handle], number: int) -> None:
         """Submit handles as an array of at most `number` jobs, which take the same resources."""
         # They come most expensive first, so that each pack has expensive and cheap ones.
         packs = [pack for first in range(number) if (pack := handles[first::number])]
-        takes: dict[str, Any] = {"cpus_per_task": resources.threads}
-        if resources.gpus:
-            takes["gpus_per_node"] = math.ceil(resources.gpus)
-        if resources.memory is not None:
-            takes["mem_gb"] = resources.memory
-        if resources.minutes is not None:
-            takes["timeout_min"] = math.ceil(resources.minutes * len(packs[0]))
-        try:
-            cluster, jobs = self.cluster(**takes), []
+        minutes = None if resources.minutes is None else math.ceil(resources.minutes * len(packs[0]))
+        takes = {
+            "cpus_per_task": resources.threads,
+            "gpus_per_node": math.ceil(resources.gpus) or None,
+            "mem_gb": resources.memory,
+            "timeout_min": minutes,
+        }
+        with accepted():
+            cluster, jobs = self._cluster(**{key: value for key, value in takes.items() if value is not None}), []
             with cluster.batch():
                 for pack in packs:
                     jobs.append(cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions()))
-        except (RuntimeError, OSError, ValueError, AssertionError) as error:  # as sbatch's own
-            raise _refused(error) from None
-        self.jobs += jobs
         for job, pack in zip(jobs, packs, strict=True):
-            for place, handle in enumerate(pack):
-                handle.job, handle.place = job, place
+            self.packs[job] = list(pack)
+            for handle in pack:
+                handle.place = job
+
+    def _end(self, job: Job[list[End]], handles: Sequence[Handle]) -> None:
+        if (error := job.exception()) is None:
+            ends = job.result()
+        else:
+            first = str(error).strip().partition("\n")[0]
+            ends = [End("died", reason=f"job {job.job_id} of SLURM ended with {job.state}: {first}")] * len(handles)
+        for handle, end in zip(handles, ends, strict=True):
+            handle.end = end
+
+    def printed(self, handle: Handle) -> str:
+        job = handle.place
+        return "" if job is None else f"{job.stdout() or ''}{job.stderr() or ''}"
+
+    def kill(self, handle: Handle, number: int) -> None:
+        """Cancel the pack that holds the job."""
+        handle.place.cancel()
 
     def close(self) -> None:
-        for job in self.jobs:
-            if not job.done():
-                job.cancel(check=False)  # one that cannot be cancelled is no reason to leave the others
+        for job in self.packs:
+            job.cancel(check=False)  # one that cannot be cancelled is no reason to leave the others
 
 
-def _refused(error: Exception) -> ScalingError:
-    """A mistake in what is asked of SLURM, in its own words."""
-    what = " ".join(str(error).split()) or type(error).__name__
-    return ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm", fix="correct --set")
+def submitit() -> Any:
+    """The module, which is an extra."""
+    try:
+        import submitit
+    except ImportError:
+        fix = "install it: pip install 'scaling[slurm]'"
+        raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
+    return submitit
+
+
+@contextmanager
+def accepted() -> Iterator[None]:
+    """A mistake in what is asked of SLURM, in the words of submitit or of sbatch."""
+    try:
+        yield
+    except (RuntimeError, OSError, NameError, TypeError, ValueError, AssertionError) as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm", fix="correct --set") from None
 
 
 def cancel_all(folder: Path) -> int:
     """Cancel the jobs that were submitted in a folder, by whatever command, and are not done; their number."""
-    try:
-        from submitit import SlurmJob
-    except ImportError:
-        raise ScalingError(NEEDED, key="--executor", value="slurm", fix=INSTALL) from None
-    names = (path.name.removesuffix("_submitted.pkl") for path in folder.glob("*_submitted.pkl"))
-    jobs = [job for job in (SlurmJob[Any](folder, name) for name in sorted(names)) if not job.done(force_check=True)]
+    names = sorted(path.name.removesuffix("_submitted.pkl") for path in folder.glob("*_submitted.pkl"))
+    jobs = [job for job in (submitit().SlurmJob(folder, name) for name in names) if not job.done(force_check=True)]
     for job in jobs:
         job.cancel(check=False)
     return len(jobs)

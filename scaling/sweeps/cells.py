@@ -17,14 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import short
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
-from scaling.ledger.document import disk, flat
+from scaling.ledger.document import Log, disk, entries, flat
 from scaling.ledger.identity import assignments
-from scaling.sweeps.file import Cell, Sweep
+from scaling.sweeps.file import Cell, Sweep, related
 from scaling.training.point import COLUMNS, plain
 from scaling.training.ranks import rank_count
 
@@ -36,10 +35,17 @@ SAMPLE = 64  # cells from which the cost of a larger sweep is estimated
 
 
 def cell(sweep: Sweep, number: int) -> Cell:
-    """The cell of a number, the last parameter varying fastest; no axis is written out, it may be as long as memory."""
+    """The cell of a number: of a grid with the last parameter varying fastest, else drawn at random. No axis is written
+    out, it may be as long as memory.
+    """
+    if sweep.method != "grid":
+        return {
+            key: distribution.at(random.Random(f"{sweep.fingerprint}:{number}:{key}").random())
+            for key, distribution in sweep.parameters.items()
+        }
     drawn: Cell = {}
     for key, distribution in reversed(list(sweep.parameters.items())):
-        values = distribution.values or ()
+        values = distribution.grid or ()
         number, index = divmod(number, len(values))
         drawn[key] = values[index]
     return dict(reversed(drawn.items()))
@@ -47,22 +53,8 @@ def cell(sweep: Sweep, number: int) -> Cell:
 
 def listed(sweep: Sweep) -> Iterator[Cell]:
     """The cells of a grid or of random, which follow from the sweep alone."""
-    if sweep.method == "grid":
-        yield from (cell(sweep, number) for number in range(sweep.size or 0))
-        return
-    for number in itertools.islice(itertools.count(), sweep.cap):
-        yield {
-            key: distribution.at(random.Random(f"{sweep.fingerprint}:{number}:{key}").random())
-            for key, distribution in sweep.parameters.items()
-        }
-
-
-def tried(sweep: Sweep) -> Iterator[tuple[str, Cell]]:
-    """Cells that a check looks at: the first values of all parameters, then each other value of one at a time."""
-    rows = {key: distribution.tried() for key, distribution in sweep.parameters.items()}
-    first = {key: row[0] for key, row in rows.items()}
-    yield "", first
-    yield from ((key, {**first, key: value}) for key, row in rows.items() for value in row[1:])
+    numbers = itertools.count() if sweep.size is None else range(sweep.size)
+    return (cell(sweep, number) for number in numbers)
 
 
 def name(cell: Mapping[str, Any]) -> str:
@@ -82,20 +74,6 @@ def point_columns(cell: Cell, point: Mapping[str, Any]) -> dict[str, Any]:
     return {**swept, **point}
 
 
-class Listed:
-    """A search that does not look at what came out."""
-
-    def __init__(self, sweep: Sweep):
-        self.cells = listed(sweep)
-
-    def draw(self) -> Cell | None:
-        """The next cell, None where there is none."""
-        return next(self.cells, None)
-
-    def hear(self, number: int, outcome: str, value: float | None) -> None:
-        """Take the outcome of the cell that was drawn as `number`; `value` is the metric, lower better."""
-
-
 class Bayes:
     """Asks Optuna for cells and writes each down: a sweep that was killed draws the same ones again, and then goes on.
 
@@ -108,60 +86,34 @@ class Bayes:
         except ImportError:
             raise sweep.config.error("method", "bayes needs Optuna here", "install scaling[bayes]") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.sweep, self.drawn = sweep, drawn
-        self._states = optuna.trial.TrialState
-        self._sampler, self._seed = optuna.samplers.TPESampler, int(sweep.fingerprint[:8], 16)
-        self._study = optuna.create_study()
-        self._trials: list[Any] = []
-        before = drawn.read_text().splitlines(keepends=True) if drawn.exists() else []
-        if before and not before[-1].endswith("\n"):  # a kill or a full disk cut it: it is drawn again
-            del before[-1]
-            atomic.write(drawn, "".join(before))
+        self.sweep, self._optuna = sweep, optuna
+        self._study, self._trials = optuna.create_study(), list[Any]()
+        before = [entry["places"] for entry in entries(drawn)]
+        for places in before:
+            self._study.enqueue_trial(places)
         self._before = len(before)
-        for line in before:
-            self._study.enqueue_trial(json.loads(line))
+        with disk("cannot write what was drawn"):
+            drawn.parent.mkdir(parents=True, exist_ok=True)
+        self._log = Log(drawn)
 
-    def draw(self) -> Cell | None:
-        if self.sweep.cap is not None and len(self._trials) >= self.sweep.cap:
-            return None
-        # Each draw has its own seed, after a stop too. Runs that are under way count as bad, or all would be alike.
-        self._study.sampler = self._sampler(seed=(self._seed + len(self._trials)) % 2**32, constant_liar=True)
-        trial = self._study.ask()
-        places = {key: self._place(trial, key) for key in self.sweep.parameters}
-        self._trials.append(trial)
-        if len(self._trials) > self._before:
-            with disk("cannot write what was drawn"):
-                self.drawn.parent.mkdir(parents=True, exist_ok=True)
-                with self.drawn.open("a") as file:
-                    file.write(json.dumps(trial.params) + "\n")
-        return {key: distribution.at(places[key]) for key, distribution in self.sweep.parameters.items()}
-
-    def _place(self, trial: Any, key: str) -> float:
-        distribution = self.sweep.parameters[key]
-        values = distribution.values
-        if distribution.quantile is not None or values is None:
-            return trial.suggest_float(key, 0.0, 1.0)
-        if (count := len(values)) == 1:
-            return 0.0
-        ordered = isinstance(values, range) or (distribution.are_numbers and list(values) == sorted(values))
-        index = trial.suggest_int(key, 0, count - 1) if ordered else trial.suggest_categorical(key, list(range(count)))
-        if not distribution.chances:
-            return (index + 0.5) / count
-        return sum(itertools.islice(distribution.chances, index)) + distribution.chances[index] / 2
+    def cells(self) -> Iterator[Cell]:
+        while len(self._trials) != self.sweep.cap:
+            # Each draw has its own seed, after a stop too. Runs that are under way count as bad, or all would be alike.
+            seed = (int(self.sweep.fingerprint[:8], 16) + len(self._trials)) % 2**32
+            self._study.sampler = self._optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            trial = self._study.ask()
+            places = {key: trial.suggest_float(key, 0.0, 1.0) for key in self.sweep.parameters}
+            self._trials.append(trial)
+            if len(self._trials) > self._before:
+                self._log.write({"kind": "drawn", "places": places})
+            yield {key: distribution.at(places[key]) for key, distribution in self.sweep.parameters.items()}
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
+        """Take the outcome of the cell that was drawn as `number`; `value` is the metric, lower better."""
+        states = self._optuna.trial.TrialState
         if outcome == "diverged" or (value is not None and math.isnan(value)):
             value = math.inf
-        trial, state = self._trials[number], self._states.FAIL if value is None else self._states.COMPLETE
-        if value is not None and outcome == "pruned":
-            trial.report(value, step=1)
-            value, state = None, self._states.PRUNED
-        self._study.tell(trial, value, state=state)
-
-
-def searched(sweep: Sweep, folder: Path) -> Listed | Bayes:
-    """The sweep's search; `folder` keeps what it has to remember."""
-    return Bayes(sweep, folder / "drawn.jsonl") if sweep.method == "bayes" else Listed(sweep)
+        self._study.tell(self._trials[number], value, state=states.FAIL if value is None else states.COMPLETE)
 
 
 # The check before the first run
@@ -192,8 +144,7 @@ def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
         refuse(overlays, what, "leave it out", key="--overlay", value=overlays[0] if overlays else None)
         return planned(words)
     names = [word for word in words if "=" not in word]
-    if len(names) > 1:
-        raise ScalingError("a run has one name", key="command", value=" ".join(names))
+    refuse(len(names) > 1, "a run has one name", key="command", value=" ".join(names))
     return load(names[0] if names else None, [word for word in words if "=" in word], overlays=overlays)
 
 
@@ -209,26 +160,24 @@ def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple
     is not known (docs/json.md); with the config of one of its runs. `words` hold for every run; `local` is without a
     server.
     """
-    values = [_tried(sweep, key, one, words) for key, one in tried(sweep)]
-    first, runs = values[0].config, sweep.size
-    if local and sweep.hyperband is not None and rank_count(first) > 1:
+    # The first values of all parameters, each other value of one at a time, and an even part of the cells.
+    first = {key: distribution.tried[0] for key, distribution in sweep.parameters.items()}
+    values = [_tried(sweep, "", first, words)]
+    for key, distribution in sweep.parameters.items():
+        values += [_tried(sweep, key, {**first, key: value}, words) for value in distribution.tried[1:]]
+    runs = sweep.size
+    step = max(1, -(-(runs or 1) // SAMPLE))
+    seen = [_tried(sweep, "", cell(sweep, number), words) for number in range(0, runs or SAMPLE, step)]
+    if sweep.hyperband is not None and sweep.metric is not None:
         # Hyperband is reported to by the process that trains, so a run is one process.
-        raise sweep.config.error(
-            "early_terminate", "without a server it can stop only runs on one device", "set trainer.devices=1"
-        )
-    if sweep.method == "grid":  # all cells, or an even part of a large grid's
-        sample = (cell(sweep, number) for number in range(0, runs or 1, -(-(runs or 1) // SAMPLE)))
-    else:
-        sample = itertools.islice(listed(sweep), SAMPLE)
-    seen = [_tried(sweep, "", one, words) for one in sample]
-    # Hyperband counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
-    points = min(len(one.evaluated) for one in seen)
-    if sweep.hyperband is not None and sweep.metric is not None and sweep.metric.name.startswith("evaluate/"):
-        bracket = sweep.hyperband.brackets[0]
-        if points <= bracket:
-            what = f"the first bracket is the evaluation after {bracket}, and a run has {points}"
-            fix = "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on"
-            raise sweep.config.error("early_terminate", what, fix)
+        what, fix = "without a server it can stop only runs on one device", "set trainer.devices=1"
+        sweep.config.refuse(local and rank_count(values[0].config) > 1, "early_terminate", what, fix)
+        # It counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
+        points, bracket = min(len(one.evaluated) for one in seen), sweep.hyperband.brackets[0]
+        is_short = sweep.metric.name.startswith("evaluate/") and points <= bracket
+        what = f"the first bracket is the evaluation after {bracket}, and a run has {points}"
+        fix = "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on"
+        sweep.config.refuse(is_short, "early_terminate", what, fix)
     print_remarks(one.config for one in (*values, *seen))
     share = (1 if runs is None else runs) / len(seen)
     outlook = {
@@ -239,7 +188,7 @@ def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple
         "largest": max(one.cost.parameters_non_embedding for one in seen),
         "exact": runs == len(seen),
     }
-    return outlook, first
+    return outlook, values[0].config
 
 
 def _tried(sweep: Sweep, key: str, cell: Cell, words: Sequence[str]) -> Experiment:
@@ -249,10 +198,7 @@ def _tried(sweep: Sweep, key: str, cell: Cell, words: Sequence[str]) -> Experime
     try:
         return experiment([*sweep.overrides(cell), *words])
     except ScalingError as error:
-        about = f"{error.key}." if error.key else ""
-        named = next(
-            (name for name in cell if about and (f"{name}.".startswith(about) or about.startswith(f"{name}."))), key
-        )
+        named = next((name for name in cell if related(name, error.key or "")), key)
         place = sweep.config.error(f"parameters.{named}" if named else "command", "")
         error.file, error.line = place.file, place.line
         raise

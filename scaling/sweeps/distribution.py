@@ -11,11 +11,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Range, is_number
-from scaling.config.schema import check_keys
+from scaling.config.schema import check, check_keys
 
 Fields = Mapping[str, Any]
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
@@ -78,93 +78,61 @@ EDGE = 1e-3  # the place at which an open distribution is tried
 
 @dataclass(frozen=True)
 class Distribution:
-    """One of `values`, all equally likely without `chances`; or a number by its quantile function. A number has values
-    too where a grid may take them.
-    """
+    """The quantile function of a parameter, the values that a check tries, and those that a grid takes (None: none)."""
 
-    values: Sequence[Any] | None
-    chances: tuple[float, ...] = ()
-    quantile: Callable[[float], Any] | None = None
-    edge: float = 0.0  # the place near 0, and as near 1, at which a number is tried
-
-    def at(self, place: float) -> Any:
-        if self.quantile is not None:
-            return self.quantile(place)
-        assert self.values is not None
-        last = len(self.values) - 1
-        index = bisect.bisect_left(list(itertools.accumulate(self.chances)), place)
-        return self.values[min(index if self.chances else int(place * len(self.values)), last)]
-
-    @property
-    def are_numbers(self) -> bool:
-        return isinstance(self.values, range) or all(map(is_number, self.values or ()))
-
-    def tried(self) -> list[Any]:
-        """The values that a check looks at: all, or of numbers the ends and some between."""
-        if self.quantile is not None:
-            return [self.quantile(place) for place in (self.edge, 0.5, 1.0 - self.edge)]
-        values = self.values or ()
-        if len(values) <= SOME or not self.are_numbers:
-            return list(values)
-        row = values if isinstance(values, range) else sorted(values)
-        return [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
+    at: Callable[[float], Any]
+    tried: Sequence[Any]
+    grid: Sequence[Any] | None
 
 
 def distribution(line: Mapping[str, Any]) -> Distribution:
     """The distribution of one parameter's line; a mistake is reported with the key of the line."""
-    kind = _kind(line)
-    keys = KINDS[kind]
-    own = {key: value for key, value in line.items() if key != "distribution"}
+    kind = check("distribution", line.get("distribution") or _meant(line), Literal[tuple(KINDS)])
+    own, keys = {key: value for key, value in line.items() if key != "distribution"}, KINDS[kind]
     checked = check_keys(own, {key: WHOLE if kind == "int_uniform" else TYPES[key] for key in keys}, kind)
     fields = {**keys, **(checked if kind == "int_uniform" else own)}  # of others a whole number stays one
-    needed = [key for key in keys if keys[key] is None]
-    if absent := [key for key in needed if key not in line]:
-        raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {absent[0]}")
+    absent = [key for key in keys if fields[key] is None and key not in line]
+    refuse(absent, f"{kind} needs {' and '.join(absent)}", f"write {' and '.join(absent)}")
     if kind == "constant":
-        return Distribution((fields["value"],))
+        return _choice([fields["value"]])
     if kind.startswith("categorical"):
         return _choice(**fields)
-    if "min" in fields:
-        low, high = fields["min"], fields["max"]
-        if low >= high:
-            raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
-        if kind.endswith("_values") and low <= 0:
-            raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
+    low, high = fields.get("min", -math.inf), fields.get("max", math.inf)
+    refuse(low >= high, f"min {low} is not below max {high}", "swap them")
+    refuse(kind.endswith("_values") and low <= 0, "a logarithm needs a min above 0", key="min", value=low)
     if kind == "int_uniform":
-        return Distribution(range(fields["min"], fields["max"] + 1))  # never written out: it may be as long as memory
+        return _choice(range(low, high + 1))
     return _curve(kind, fields)
 
 
-def _kind(line: Mapping[str, Any]) -> str:
-    """The kind that is named, or the one that the keys mean to W&B."""
-    if (kind := line.get("distribution")) is not None:
-        if str(kind) not in KINDS:
-            fix = nearest(str(kind), KINDS)
-            raise ScalingError("there is no such distribution", key="distribution", value=kind, fix=fix)
-        return kind
+def _meant(line: Mapping[str, Any]) -> str:
+    """The kind that the keys of a line mean to W&B."""
     if "value" in line:
         return "constant"
     if "values" in line:
         return "categorical_w_probabilities" if "probabilities" in line else "categorical"
     if "min" in line or "max" in line:
-        is_whole = all(isinstance(line.get(end), int) for end in ("min", "max"))
-        return "int_uniform" if is_whole else "uniform"
-    if near := [key for key in line if key not in ("mu", "sigma", "q", "a", "b")]:
-        fix = nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters"))
-        raise ScalingError("a parameter has no such key", key=near[0], fix=fix)
+        return "int_uniform" if all(isinstance(line.get(end), int) for end in BOUNDS) else "uniform"
+    check_keys(line, dict.fromkeys((*TYPES, "distribution", "parameters"), Any), "a parameter")
     raise ScalingError("the parameter has no values", fix="write value, values, or min and max")
 
 
 def _choice(values: Sequence[Any], probabilities: Sequence[float] | None = None) -> Distribution:
-    if not values:
-        raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
-    if len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
-        raise ScalingError("a value appears twice", key="values")
+    """One of some values, all equally likely without probabilities. Of a long row of numbers some are tried."""
+    refuse(not values, "expected a list of values", "write [1, 2]", key="values")
+    row, tried = values, values
+    if not isinstance(values, range):  # which is never written out: it may be as long as memory
+        is_double = len({(type(value), repr(value)) for value in values}) < len(values)  # 1 and True are two
+        refuse(is_double, "a value appears twice", key="values")
+        row = sorted(values) if all(map(is_number, values)) else ()
+    if len(row) > SOME:
+        tried = [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
     if probabilities is None:
-        return Distribution(tuple(values))
-    if len(probabilities) != len(values) or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
-        raise ScalingError("expected a probability for each value, with sum 1", key="probabilities")
-    return Distribution(tuple(values), tuple(probabilities))
+        return Distribution(lambda place: values[min(int(place * len(values)), len(values) - 1)], tried, values)
+    is_whole = len(probabilities) == len(values) and math.isclose(sum(probabilities), 1.0, abs_tol=1e-6)
+    refuse(not is_whole, "expected a probability for each value, with sum 1", key="probabilities")
+    ends = list(itertools.accumulate(probabilities))[:-1]
+    return Distribution(lambda place: values[bisect.bisect_left(ends, place)], tried, None)
 
 
 def _curve(kind: str, fields: Fields) -> Distribution:
@@ -175,15 +143,15 @@ def _curve(kind: str, fields: Fields) -> Distribution:
         value = unrounded(place, fields)
         return value if q is None else type(q)(round(value / q) * q)
 
-    values = None
+    grid, edge = None, EDGE if "normal" in kind else 0.0
     if kind == "q_uniform" and q is not None:  # W&B's grid takes it from min in steps of q, max not among them
-        if (count := (fields["max"] - fields["min"]) / q) > STEPS:
-            raise ScalingError(f"more steps than {STEPS:,}", key="q", value=q, fix="take larger steps")
-        values = tuple(fields["min"] + index * q for index in range(math.ceil(count)))
-    curve = Distribution(values, quantile=quantile, edge=EDGE if "normal" in kind else 0.0)
+        count = (fields["max"] - fields["min"]) / q
+        refuse(count > STEPS, f"more steps than {STEPS:,}", "take larger steps", key="q", value=q)
+        grid = [fields["min"] + index * q for index in range(math.ceil(count))]
     try:
-        if all(map(math.isfinite, curve.tried())):
-            return curve
+        tried = [quantile(place) for place in (edge, 0.5, 1.0 - edge)]
     except (OverflowError, ZeroDivisionError, ValueError):
-        pass
-    raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
+        tried = [math.nan]
+    what, fix = "its values are larger than numbers can be", "narrow min and max, or take a larger q"
+    refuse(not all(map(math.isfinite, tried)), what, fix)
+    return Distribution(quantile, tried, grid)

@@ -7,7 +7,7 @@
     parameters:
       optimizer.lr: {values: [1.0e-3, 3.0e-3]}
 
-The values are those of PyYAML, which `wandb sweep` and its server use; the lines in errors are those of our own reader.
+`wandb sweep` and its server read the file by PyYAML: a word that it reads as another value than we do is refused.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 
 from scaling.base.errors import ScalingError, nearest, refuse, under
-from scaling.base.numbers import PositiveInt, Range, is_number
+from scaling.base.numbers import PositiveInt, Range
 from scaling.config import schema
-from scaling.config.document import Config, document
-from scaling.config.schema import check_keys
-from scaling.config.strict_yaml import read_text
+from scaling.config.document import Config, document, read_layer
+from scaling.config.schema import check_keys, walk
+from scaling.config.strict_yaml import Unquoted, scalar, shown
 from scaling.sweeps.distribution import Distribution, distribution
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
 FIX = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
-# What the agent substitutes for its other words, where a command of ours can hold them.
-STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
 KEYS: dict[str, Any] = {
     "apiVersion": str,
     "command": list[Any],
@@ -131,6 +131,7 @@ class Sweep:
     metric: Metric | None
     hyperband: Hyperband | None
     cap: int | None
+    extensions: tuple[str, ...]  # the files that the command's `--extend` name
     tree: Mapping[str, Any]  # the file, as W&B gets it
     config: Config  # the file, with the line of every key
 
@@ -143,7 +144,7 @@ class Sweep:
         """The number of runs; None where random or bayes goes on until someone stops it."""
         if self.method != "grid":
             return self.cap
-        count = math.prod(len(parameter.values or ()) for parameter in self.parameters.values())
+        count = math.prod(len(parameter.grid or ()) for parameter in self.parameters.values())
         return count if self.cap is None else min(count, self.cap)
 
     @property
@@ -162,159 +163,106 @@ class Sweep:
 
 
 def read(path: str | Path) -> Sweep:
-    """The sweep in a file; what W&B or we would refuse is refused here, with its line."""
-    path = Path(path)
-    if not path.exists():
-        near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
-        raise ScalingError("there is no such file", file=path, fix=nearest(path.name, (file.name for file in near)))
+    """The sweep in a file; what W&B or we would refuse is refused here, with its line. The modules that its command
+    names join, as those of `scaling train` do.
+    """
     config = document(path)
-    try:  # PyYAML refuses a few things that our own reader does not
-        tree = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        why = getattr(error, "problem", None) or " ".join(str(error).split())
-        what = f"W&B reads no such {'value' if mark is None else 'YAML'}: {why}"
-        fix = "put what is meant as text into quotes" if mark is None else "indent and part with spaces"
-        raise ScalingError(what, file=path, line=mark and mark.line + 1, fix=fix) from None
-    if not isinstance(tree, dict) or not tree:
-        raise ScalingError("expected the keys of a sweep", file=path, fix="write method and parameters")
-    _plain(tree, config.tree, config)
-    return of(path.stem, tree, config)
-
-
-def _plain(value: Any, ours: Any, config: Config, place: str = "") -> None:
-    """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, 2026-11-20 for a date, and 1e-3 for
-    text, where `ours` is the number that our own reader takes it for.
-    """
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                what = f"W&B reads the key {key!r} as {type(key).__name__}, and not as text"
-                raise config.error(place or str(key).lower(), what, "put it into quotes")
-            below = ours.get(key) if isinstance(ours, Mapping) else None
-            _plain(inner, below, config, f"{place}.{key}" if place else key)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            below = ours[index] if isinstance(ours, list) and index < len(ours) else None
-            _plain(inner, below, config, f"{place}.{index}")
-    elif isinstance(value, str) and is_number(ours):
-        mantissa, _, exponent = value.lower().partition("e")  # 1.0e-3 and 1.5e+4 are numbers to PyYAML
-        sign = "" if exponent.startswith(("+", "-")) else "+"
-        number = (mantissa if "." in mantissa else f"{mantissa}.0") + (f"e{sign}{exponent}" if exponent else "")
-        raise config.error(place, f"W&B reads {value} as text and not as a number", f"write {number}")
-    elif not (value is None or isinstance(value, str | bool) or is_number(value)):
-        raise config.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
-
-
-def of(name: str, tree: dict[str, Any], config: Config | None = None) -> Sweep:
-    """The sweep of a tree; a mistake has the line of its key in the file, where it was read from one. The modules that
-    its command names join where the file is the user's own; of one that a server sent, no code is run.
-    """
-    is_own, config = config is not None, config or Config(tree, dict.fromkeys(tree, "the sweep"))
+    for key, word in walk(read_layer(path).tree):
+        if isinstance(word, Unquoted):
+            _check_word(config, key, word)
     try:
-        return _checked(name, tree, config, is_own)
+        sweep = of(Path(path).stem, config)
     except ScalingError as error:
-        file = next(iter(config.origin.values()), "the sweep:").rpartition(":")[0]
-        raise config.place(error).at(file=file) from None
-
-
-def _checked(name: str, tree: dict[str, Any], config: Config, is_own: bool) -> Sweep:
-    named = {key: value for key, value in tree.items() if value is not None or key not in KEYS}
-    values = check_keys(named, KEYS, "a sweep")
-    for key, fix in NEEDED.items():
-        if tree.get(key) is None:
-            raise ScalingError("a sweep needs it", key=key, fix=fix)
-    method, rule = tree["method"], tree.get("early_terminate")
-    with under("command"):
-        words = words_of(tree["command"], tree["program"])
-        for path in _parted(map(str, tree["command"]))[1] if is_own else ():
-            schema.extend(path)
-    with under("parameters"):
-        parameters = dict(sorted(_parameters(tree["parameters"]).items()))
-    metric = _metric(tree)
-    with under("early_terminate"):
-        band = None if rule is None else hyperband(rule)
-    if method == "grid":
-        for key, distribution in parameters.items():
-            if distribution.values is None or distribution.chances:
-                fix = "write values: […], or method: random"
-                raise ScalingError("a grid takes values, not this distribution", key=f"parameters.{key}", fix=fix)
-    sweep = Sweep(name, method, words, parameters, metric, band, values.get("run_cap"), tree, config)
-    if sweep.size is not None and sweep.size > MOST_RUNS:
-        fix = f"{MOST_RUNS:,} are the most; thin a parameter"
-        raise ScalingError(f"the sweep has {sweep.size:,} runs", key="parameters", fix=fix)
+        raise error.at(file=shown(path)) from None
+    for module in sweep.extensions:
+        schema.extend(module)
     return sweep
 
 
-def words_of(command: Any, program: Any) -> tuple[str, ...]:
-    """The names and overrides that every run of the command has, without the modules that its `--extend` name."""
-    if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
-        raise ScalingError("expected the words of a command", fix=FIX)
-    words = [str(program) if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
-    if words[:1] == ["/usr/bin/env"]:
-        words = words[1:]
-    if words[1:3] == ["-m", "scaling"]:
-        words = words[2:]
-    if not words or {Path(words[0]).name, Path(str(program)).name} != {"scaling"}:
-        raise ScalingError("the program is not scaling", value=" ".join(map(str, command)), fix=FIX)
-    words, _ = _parted(words)
-    if words[1:2] != ["train"]:
-        raise ScalingError("the command of a sweep is scaling train", value=" ".join(map(str, command)), fix=FIX)
-    words_left = [word for word in words[2:] if word not in ARGUMENTS]
-    if len(words_left) != len(words) - 3:
-        raise ScalingError("the command must pass the parameters once", fix=FIX)
-    if options := [word for word in words_left if word.startswith("--") and "=" not in word]:
-        fix = "write key=value, or the keys into a file that `scaling train` names"
-        raise ScalingError("the command of a sweep takes no options", value=options[0], fix=fix)
-    if foreign := [word for word in words_left if word.startswith("${")]:
-        what = "this macro of W&B is not supported"
-        raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))
-    return tuple(word.removeprefix("--") for word in words_left)
+def _check_word(config: Config, key: str, word: str) -> None:
+    """Refuse a word that PyYAML reads otherwise: 2026-11-20 is a date to it, and 1e-3 is text."""
+    ours = scalar(word)
+    try:
+        theirs = yaml.safe_load(word)
+    except (yaml.YAMLError, ValueError):
+        theirs = None
+    if type(theirs) is not type(ours) or theirs != ours:
+        fix = f"write {yaml.safe_dump(ours).splitlines()[0]}"
+        raise config.error(key, f"W&B reads it as {reprlib.repr(theirs)}", fix)
 
 
-def _parted(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The words of a command without its `--extend`, and the files that these name."""
-    left, paths, rest = list[str](), list[str](), iter(words)
+def of(name: str, config: Config) -> Sweep:
+    """The sweep of a document; of one that a server sent, no code is run."""
+    with config.placing():
+        tree = {key: value for key, value in config.tree.items() if value is not None}
+        values = check_keys(tree, KEYS, "a sweep")
+        for key, fix in NEEDED.items():
+            refuse(key not in tree, "a sweep needs it", fix, key=key)
+        with under("command"):
+            words, extensions = words_of(tree["command"], tree["program"])
+        with under("parameters"):
+            parameters = dict(sorted(_parameters(tree["parameters"]).items()))
+        metric = _metric(tree.get("metric"), needed=tree["method"] == "bayes" or "early_terminate" in tree)
+        with under("early_terminate"):
+            band = hyperband(tree["early_terminate"]) if "early_terminate" in tree else None
+        for key, each in parameters.items() if tree["method"] == "grid" else ():
+            what, fix = "a grid takes values, not this distribution", "write values: […], or method: random"
+            refuse(each.grid is None, what, fix, key=f"parameters.{key}")
+        cap = values.get("run_cap")
+        sweep = Sweep(name, tree["method"], words, parameters, metric, band, cap, extensions, config.tree, config)
+        what, fix = f"the sweep has {sweep.size or 0:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
+        refuse((sweep.size or 0) > MOST_RUNS, what, fix, key="parameters")
+        return sweep
+
+
+def words_of(command: Sequence[Any], program: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names and overrides that every run of the command has, and the modules that its `--extend` name. What stands
+    before `scaling train` starts it.
+    """
+    words = [program if word == "${program}" else str(word) for word in command]
+    is_ours = [Path(one).name == "scaling" and other == "train" for one, other in pairwise(words)]
+    refuse(True not in is_ours, "the program is not scaling train", FIX, value=" ".join(words))
+    left, extensions = list[str](), list[str]()
+    rest = iter(words[is_ours.index(True) + 2 :])
     for word in rest:
-        option, has_value, path = word.partition("=")
-        if option != "--extend":
+        option, _, path = word.partition("=")
+        if option == "--extend":
+            extensions.append(path or next(rest, ""))
+        else:
             left.append(word)
-            continue
-        path = path if has_value else next(rest, "")
-        refuse(not path, "--extend names no file", "write --extend, PATH")
-        paths.append(path)
-    return left, paths
+    refuse(sum(map(left.count, ARGUMENTS)) != 1, "the command must pass the parameters once", FIX)
+    named = [word for word in left if word not in ARGUMENTS]
+    foreign = next((word for word in named if word.startswith("${") or (word.startswith("--") and "=" not in word)), "")
+    fix = "write names, key=value, --extend FILE, and ${args_no_hyphens}"
+    refuse(foreign, "the command of a sweep takes no such word", fix, value=foreign)
+    return tuple(word.removeprefix("--") for word in named), tuple(extensions)
 
 
-def _parameters(tree: Any) -> dict[str, Distribution]:
+def _parameters(tree: Mapping[str, Any]) -> dict[str, Distribution]:
     """Each parameter's dotted name and distribution; `parameters` within a parameter nests, as in W&B."""
-    if not isinstance(tree, dict) or not tree:
-        raise ScalingError("a sweep needs parameters", fix="write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
+    refuse(not isinstance(tree, dict) or not tree, "a sweep needs parameters", NEEDED["parameters"])
     parameters: dict[str, Distribution] = {}
     for key, line in tree.items():
         with under(key):
-            if not isinstance(line, dict):
-                raise ScalingError("expected a distribution", fix="write {values: [1, 2]} or {value: 1}")
-            if set(line) != {"parameters"}:
+            refuse(not isinstance(line, dict), "expected a distribution", "write {values: [1, 2]} or {value: 1}")
+            if set(line) == {"parameters"}:
+                with under("parameters"):
+                    inside = _parameters(line["parameters"])
+                parameters |= {f"{key}.{inner}": each for inner, each in inside.items()}
+            else:
                 parameters[key] = distribution(line)
-                continue
-            with under("parameters"):
-                parameters |= {f"{key}.{inner}": each for inner, each in _parameters(line["parameters"]).items()}
     return parameters
 
 
-def _metric(tree: Mapping[str, Any]) -> Metric | None:
-    line = tree.get("metric")
+def _metric(line: Mapping[str, Any] | None, needed: bool) -> Metric | None:
     if line is None:
-        if tree["method"] == "bayes" or tree.get("early_terminate") is not None:
-            fix = "write metric: {name: evaluate/loss, goal: minimize}"
-            raise ScalingError("bayes and early_terminate need it", key="metric", fix=fix)
+        fix = "write metric: {name: evaluate/loss, goal: minimize}"
+        refuse(needed, "bayes and early_terminate need it", fix, key="metric")
         return None
     with under("metric"):
         check_keys(line, METRIC_KEYS, "a metric")
-        if (name := line.get("name")) not in METRICS:
-            key = None if name is None else "name"
-            raise ScalingError("no run logs it", key=key, fix=nearest(str(name), METRICS))
+        name = str(line.get("name"))
+        refuse(name not in METRICS, "no run logs it", nearest(name, METRICS), key="name")
     return Metric(name, -1 if line.get("goal") == "maximize" else 1)
 
 
@@ -327,19 +275,18 @@ def capped(sweep: Sweep, count: int | None) -> Sweep:
 
 def hyperband(line: Mapping[str, Any]) -> Hyperband:
     """The rule of a sweep's `early_terminate`."""
-    line = check_keys(line, RULE_KEYS, "hyperband")
-    if "type" not in line:
-        raise ScalingError("expected a type", key="type", fix="W&B knows hyperband")
-    eta = line.get("eta", 3)
-    if "max_iter" in line and "s" in line:
-        spans = [line["max_iter"] / eta**step for step in range(1, line["s"] + 1)]
-        brackets = sorted(int(span) for span in spans if span >= 1)
-    elif "min_iter" in line:
-        brackets = [
-            int(line["min_iter"] * eta**step) for step in range(MOST_BRACKETS) if line["min_iter"] * eta**step < 2**53
-        ]
+    line = check_keys({"type": None, **line}, RULE_KEYS, "hyperband")
+    eta, least, most = line.get("eta", 3), line.get("min_iter"), line.get("max_iter")
+    if most is not None and "s" in line:
+        brackets = sorted(filter(None, (int(most / eta**step) for step in range(1, line["s"] + 1))))
+    elif least is not None:
+        brackets = [int(least * eta**step) for step in range(MOST_BRACKETS) if least * eta**step < 2**53]
     else:
         raise ScalingError("hyperband needs min_iter, or max_iter and s", fix="write min_iter: 3")
-    if not brackets:
-        raise ScalingError("there is no bracket", key="max_iter", value=line["max_iter"], fix="take a larger one")
-    return Hyperband(tuple(brackets), eta, bool(line.get("strict", True)))
+    refuse(not brackets, "there is no bracket", "take a larger one", key="max_iter", value=most)
+    return Hyperband(tuple(brackets), eta, line.get("strict", True))
+
+
+def related(one: str, other: str) -> bool:
+    """Whether two dotted keys are one, or one of them is within the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

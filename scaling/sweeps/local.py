@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
 from scaling.studies.findings import row, write_points
 from scaling.studies.progress import RETRIES
-from scaling.sweeps.cells import experiment, name, point_columns, searched
+from scaling.sweeps.cells import Bayes, experiment, listed, name, point_columns
 from scaling.sweeps.file import Cell, Hyperband, Metric, Sweep
 from scaling.training.machine import cores
 from scaling.training.point import point
@@ -39,34 +37,36 @@ PATIENCE = 5.0  # seconds until a run that another command has is submitted agai
 class Report:
     """The result of a cell: the run, its outcome, the metric's values (lower better), and its point."""
 
-    run: str | None
+    run: str
     outcome: str
-    loss: float | None = None
-    values: list[float] = field(default_factory=list)
-    point: Mapping[str, Any] = field(default_factory=dict)
-    reason: str | None = None
+    loss: float | None
+    values: list[float]
+    point: Mapping[str, Any]
 
 
 @dataclass
 class Trial:
-    """A cell that was drawn, and what came of it."""
+    """A cell that was drawn, and its result, or the `reason` why it has none."""
 
     number: int
     cell: Cell
     report: Report | None = None
+    reason: str | None = None
     failures: int = 0
 
     @property
-    def is_missing(self) -> bool:
-        """Whether it has no result."""
-        return self.report is None or self.report.outcome in ("failed", "refused")
+    def outcome(self) -> str:
+        return self.report.outcome if self.report else "failed" if self.reason else "not trained"
+
+    @property
+    def value(self) -> float | None:
+        """The last value of the metric, lower better."""
+        return self.report.values[-1] if self.report and self.report.values else None
 
     def __str__(self) -> str:
-        if self.report is None:
-            return f"{name(self.cell)}  not trained"
-        loss = "" if self.report.loss is None else f", loss {self.report.loss:.4f}"
-        why = f": {self.report.reason}" if self.report.reason and self.is_missing else ""
-        return f"{name(self.cell)}  {self.report.outcome}{loss}{why}"
+        loss = f", loss {self.report.loss:.4f}" if self.report and self.report.loss is not None else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{name(self.cell)}  {self.outcome}{loss}{why}"
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
     workers: int | None,
     announce: Callable[[object], None],
     executor: ExecutorName = "local",
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] = {},
 ) -> tuple[list[Trial], list[dict[str, Any]], Path]:
     """The trials of a sweep that is trained by `workers`, the rows of its points.csv, and the folder of that file, in
     the `folder` of the ledger; `words` hold for every run.
@@ -84,24 +84,28 @@ def run(
     gpus = torch.cuda.device_count()
     slots = min(number for number in (workers or gpus or cores(), sweep.size) if number)
     folder = folder / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
-    with started(executor, folder, slots, gpus, workers, parameters or {}) as jobs:
+    with started(executor, folder, slots, gpus, workers, parameters) as jobs:
         cells = Cells(jobs, sweep, words, Resources(gpus=min(1.0, gpus / slots)), folder, announce)
         cells.work()
     if cells.disk is not None:
         raise ScalingError(cells.disk, code=DISK)
-    by_run: dict[str, dict[str, Any]] = {}  # cells that are one run are one row
-    for trial in cells.trials:
-        if (report := trial.report) is not None and report.run is not None:
-            result = {"outcome": report.outcome, "loss": report.loss}
-            line = row(report.run, name(trial.cell), result, point_columns(trial.cell, report.point))
-            by_run.setdefault(report.run, line)
-    table = sorted(by_run.values(), key=lambda row: (row["name"], row["run"]))
-    drawn, file = {name(trial.cell) for trial in cells.trials}, folder / "points.csv"
+    file = folder / "points.csv"
     earlier = csv_rows(file.read_text(encoding="utf-8")) if file.exists() else []
+    drawn = {name(trial.cell) for trial in cells.trials}
     others = [line for line in earlier if line.get("name") not in drawn]  # of a command with a larger count
+    rows = {}  # cells that are one run are one row
+    for trial in cells.trials:
+        if (found := trial.report) is not None and found.run not in rows:
+            result = {"outcome": found.outcome, "loss": found.loss}
+            rows[found.run] = row(found.run, name(trial.cell), result, point_columns(trial.cell, found.point))
+    table = sorted(rows.values(), key=_place)
     if table:
-        write_points(sorted([*table, *others], key=lambda row: (row["name"], row["run"])), file)
+        write_points(sorted([*table, *others], key=_place), file)
     return cells.trials, table, folder
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["name"], row["run"]
 
 
 class Cells(Scheduler):
@@ -118,18 +122,17 @@ class Cells(Scheduler):
     ):
         super().__init__(executor)
         self.sweep, self.words, self.resources, self.folder, self.announce = sweep, words, resources, folder, announce
-        self.search = searched(sweep, folder)
+        self.bayes = Bayes(sweep, folder / "drawn.jsonl") if sweep.method == "bayes" else None
+        self.cells = listed(sweep) if self.bayes is None else self.bayes.cells()
         self.trials: list[Trial] = []
-        self.again: list[Job] = []
 
     def ready(self) -> Iterator[Job]:
-        for job in [job for job in self.again if job.is_due]:
-            self.again.remove(job)
+        for job in super().ready():
             if self.has_given_up(job):
-                self._conclude(job.subject, Report(None, "failed", reason=job.troubles[-1]))
+                self._conclude(job.subject, None, job.troubles[-1])
             else:
                 yield job
-        while not self.has_stopped and (cell := self.search.draw()) is not None:
+        while not self.has_stopped and (cell := next(self.cells, None)) is not None:
             label = name(cell)
             log = {"group": self.sweep.name, "name": label, "tags": [f"sweep={self.sweep.name}"]}
             named = [f"log.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in log.items()]
@@ -139,56 +142,41 @@ class Cells(Scheduler):
             yield Job(label, call, self.resources, self.trials[-1])
 
     def take(self, job: Job, end: End) -> bool:
-        trial, report = job.subject, end.value
-        if report is None:
-            self.again.append(job)
-            return False
-        trial.failures += report.outcome == "failed"
-        if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
-            job.postpone(PATIENCE if report.outcome == "busy" else 0.0)
-            self.again.append(job)
+        trial, is_busy = job.subject, end.status == "done" and end.value is None
+        trial.failures += end.status == "failed"
+        if end.value is not None or trial.failures > RETRIES:
+            self._conclude(trial, end.value, end.reason)
         else:
-            self._conclude(trial, report)
-        return True
+            job.postpone(PATIENCE if is_busy else 0.0)
+            self.queue.append(job)
+        return end.status in ("done", "failed")
 
-    def is_done(self) -> bool:
-        return not self.again
-
-    def _conclude(self, trial: Trial, report: Report) -> None:
-        trial.report = report
-        self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
-        done = sum(each.report is not None for each in self.trials)
+    def _conclude(self, trial: Trial, report: Report | None, reason: str | None) -> None:
+        trial.report, trial.reason = report, reason
+        if self.bayes is not None:
+            self.bayes.hear(trial.number, trial.outcome, trial.value)
+        done = sum(each.outcome != "not trained" for each in self.trials)
         self.announce(f"{done} of {self.sweep.size}  {trial}")
 
 
-def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:
-    """Train a cell, where an executor calls this. Hyperband compares it with the values of others in `folder`."""
+def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report | None:
+    """Train a cell, where an executor calls this; None where another command is at it. Hyperband compares it with the
+    values of others in `folder`.
+    """
     from scaling.training.run import train_run
 
-    try:
-        assembled = experiment(words)
-        ledger = Ledger.create(assembled.config["runs"])
-        run = ledger.add(assembled.spec)
-    except ScalingError as error:
-        if error.code == DISK:
-            raise
-        return Report(None, "refused", reason=str(error))
+    assembled = experiment(words)
+    ledger = Ledger.create(assembled.config["runs"])
+    run = ledger.add(assembled.spec)
     followed = [] if metric is None or hyperband is None else [_follow(metric, hyperband, folder, ledger, run)]
     described = point(assembled)
-    try:
-        result = ledger.result(run) or train_run(assembled, ledger, listeners=followed)
-    except Exception as error:
-        # The attempt has recorded the reason; the sweep goes on with the other runs.
-        if isinstance(error, ScalingError) and error.code == DISK:
-            raise
-        traceback.print_exception(error, file=sys.stderr)
-        return Report(run, "failed", point=described, reason=" ".join(str(error).split())[:300])
+    result = ledger.result(run) or train_run(assembled, ledger, listeners=followed)
     if result is None:
-        return Report(run, "busy", point=described, reason="another command is at it")
+        return None
     values = [] if metric is None else metric.of(ledger.history(run))
     if followed:
         _publish(folder / run, values)
-    return Report(run, result["outcome"], result["loss"], values, described, result.get("reason"))
+    return Report(run, result["outcome"], result["loss"], values, described)
 
 
 def _follow(metric: Metric, hyperband: Hyperband, folder: Path, ledger: Ledger, run: str) -> Callable[[Any], None]:

@@ -11,15 +11,18 @@ A pull that is stopped at any moment loses nothing: the next one continues.
 from __future__ import annotations
 
 import os
-import urllib.parse
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
+from scaling.config.document import Config
+from scaling.config.schema import walk
 from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
 from scaling.ledger.document import SPELLED, differences, disk, seal, stamp
 from scaling.ledger.identity import RUN_ID
@@ -81,7 +84,8 @@ class WandbRun:
     def drawn(self, sweep: file.Sweep | None) -> tuple[str, dict[str, Any]]:
         """Its name, as `--local` names it where all is known and else as W&B does, and what the sweep drew for it."""
         parameters = () if sweep is None else sweep.parameters
-        values = {key: value for key in parameters if (value := _at(self.config, key)) is not None}
+        known = {**dict(walk(self.config)), **self.config}  # W&B keeps what it drew under the dotted key
+        values = {key: known[key] for key in parameters if known.get(key) is not None}
         return named(values) if values and len(values) == len(parameters) else self.client.name, values
 
 
@@ -100,99 +104,84 @@ def pull(
 
     Return the document of `scaling pull --json`.
     """
-    parts = _path(name).split("/")
-    if not 1 <= len(parts) <= 3 or not all(parts):
-        raise ScalingError("expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP", key="PROJECT", value=name)
+    parts = _parts(name)
+    what = "expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP"
+    refuse(len(parts) > 3 or not all(parts), what, key="PROJECT", value=name)
     api = connect()
     if len(parts) == 1:
         parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", *parts]
     project = "/".join(parts[:2])
     ledger = _ledger(Path(to or Path(runs, "pulled", "-".join(parts))))
-    shown = _listed(api, project, parts[2] if len(parts) == 3 else None)
-    runs_by_id: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
-    for run in shown:
-        if run.run is not None:
-            runs_by_id.setdefault(run.run, []).append(run)
-    stale, lacking = _fetch(ledger, runs_by_id, announce)
-    differing = [sentence for attempts in runs_by_id.values() for sentence in _conclude(ledger, attempts)]
-    ours = [run for attempts in runs_by_id.values() for run in attempts]
+    shown = _listed(api, project, *parts[2:])
+    ours = [run for run in shown if run.run is not None]
+    found: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
+    for run in ours:
+        found.setdefault(str(run.run), []).append(run)
+    trained = {run: all_of for run, all_of in found.items() if any(each.client.job_type != "trunk" for each in all_of)}
+    refuse(not trained and plan is None, "none of its runs were trained by scaling", key="PROJECT", value=name)
+    seen = _seen(ledger)
+    ended = {run: [each for each in attempts if each.outcome is not None] for run, attempts in found.items()}
+    stale = [run for run in found if any(seen.get(each.path) != (each.version, []) for each in ended[run])]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        logs = pool.map(_log, map(ended.__getitem__, stale))
+        for done, (run, log) in enumerate(zip(stale, logs, strict=True), start=1):
+            _write(ledger.folder(run) / LOG, log)
+            if done == len(stale) or done % 50 == 0:
+                announce(f"{done} of {len(stale)} histories")
+    paths = {run.path for run in ours}
+    lacking = {path: missing for path, (_, missing) in _seen(ledger).items() if missing and path in paths}
+    differing = [sentence for run in found for sentence in _conclude(ledger, found[run], ended[run])]
     sweeps: dict[str | None, file.Sweep] = {}  # without those whose command is not ours
     for each in {run.client.sweep_name for run in ours if run.client.sweep_name}:
         try:
-            sweeps[each] = file.of(each, dict(_tree(api, project, each)))
+            tree = patient(lambda each=each: api.sweep(f"{project}/{each}").config)
+            sweeps[each] = file.of(each, Config(dict(tree), {}))
         except ScalingError as error:
             if error.code == 1:  # no answer of the server, who may be busy
                 raise
             continue
-        _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, runs_by_id, sweeps[each])))
-    running = sum(run.outcome is None for run in ours)
-    fetched = sum(run.outcome is not None for each in stale for run in runs_by_id[each])
-    runs_of = {
-        run: attempts
-        for run, attempts in runs_by_id.items()
-        if not all(each.client.job_type == "trunk" for each in attempts)
-    }
-    last_attempts = [_kept(attempts) for attempts in runs_of.values()]
+        _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, found, sweeps[each])))
+    fetched, running = sum(len(ended[run]) for run in stale), sum(run.outcome is None for run in ours)
+    kept = [_kept(attempts) for attempts in trained.values()]
     return {
         "folder": str(ledger.root),
-        "points": str(_write_points(ledger, runs_of, sweeps, plan, name)),
+        "points": str(_write_points(ledger, trained, sweeps, plan)),
         "complete": not lacking,
         "wandb_runs": len(shown),
         "fetched": fetched,
         "known": len(ours) - fetched - running,
         "running": running,
         "foreign": len(shown) - len(ours),
-        "runs": dict(Counter("missing" if run is None else str(run.outcome) for run in last_attempts)),
+        "runs": dict(Counter("missing" if run is None else str(run.outcome) for run in kept)),
         "missing": lacking,
         "differing": differing,
     }
 
 
-def _path(name: str) -> str:
-    """ENTITY/PROJECT/SWEEP of an address of W&B's pages, as https://wandb.ai/me/scaling/sweeps/abcd1234."""
+def _parts(name: str) -> list[str]:
+    """ENTITY, PROJECT and SWEEP of a path or of the address of a page, as https://wandb.ai/me/scaling/sweeps/abcd1234."""
     if "://" not in name:
-        return name.strip("/")
-    try:
-        parts = urllib.parse.urlsplit(name).path.strip("/").split("/")
-    except ValueError:
-        return ""  # which is refused as no project
-    return "/".join([*parts[:2], *(parts[3:4] if parts[2:3] == ["sweeps"] else [])])
+        return name.strip("/").split("/")
+    parts = re.split("[?#]", name)[0].split("/")[3:]
+    return [*parts[:2], *(parts[3:4] if parts[2:3] == ["sweeps"] else [])] or [""]
 
 
-def _listed(api: wandb.Api, project: str, sweep: str | None) -> list[WandbRun]:
+def _listed(api: wandb.Api, project: str, sweep: str | None = None) -> list[WandbRun]:
     """The runs, without their histories, the oldest first; compared with the server's own count."""
     if sweep is not None:
-        _tree(api, project, sweep)
-    try:
-        runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
-        listed = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
-    except ScalingError as error:
-        raise _unknown(error, "project", project) from None
-    if len(listed) < (total := len(runs)):
-        raise ScalingError(f"W&B lists {len(listed)} of {total} runs", fix="try again", code=1)
+        patient(lambda: api.sweep(f"{project}/{sweep}"))  # of one that is unknown, no run would be listed
+    runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
+    listed = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
+    if len(listed) < len(runs):
+        raise ScalingError(f"W&B lists {len(listed)} of {len(runs)} runs", fix="try again", code=1)
     shown = [WandbRun(path, run) for path, run in listed.items()]
     return sorted(shown, key=lambda run: (run.client.created_at, run.path))
 
 
-def _tree(api: wandb.Api, project: str, sweep: str) -> Mapping[str, Any]:
-    """The file of a sweep, as the server has it."""
-    try:
-        return patient(lambda: api.sweep(f"{project}/{sweep}").config)
-    except ScalingError as error:
-        raise _unknown(error, "sweep", f"{project}/{sweep}") from None
-
-
-def _unknown(error: ScalingError, kind: str, value: str) -> ScalingError:
-    """The client's failure, or that there is no such thing, where the client reports so."""
-    if f"could not find {kind}" not in error.what.lower():
-        return error
-    return ScalingError(f"W&B has no such {kind}", key=kind.upper(), value=value)
-
-
 def _ledger(folder: Path) -> Ledger:
     """The ledger of a folder that pulls write: it holds what W&B has, so any of it may be written again."""
-    if is_ledger(folder) and not (folder / MARK).exists():
-        raise ScalingError("holds runs that were trained, not pulled", file=folder, fix="name another: --to")
+    is_trained = is_ledger(folder) and not (folder / MARK).exists()
+    refuse(is_trained, "holds runs that were trained, not pulled", "name another: --to", file=folder)
     with disk("cannot write there"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).touch()
@@ -204,48 +193,25 @@ def _kept(attempts: Attempts) -> WandbRun | None:
     return next((run for run in attempts if run.outcome in RESULTS), None)
 
 
-def _ended(attempts: Attempts) -> list[WandbRun]:
-    return [run for run in attempts if run.outcome is not None]
-
-
-def _fetch(
-    ledger: Ledger, found: Mapping[str, Attempts], announce: Callable[[str], None]
-) -> tuple[Sequence[str], Mapping[str, list[str]]]:
-    """Write the logs of the runs that have ended since, whose history is longer now, or was not complete: these runs,
-    and what the histories of W&B runs lack, by their paths.
-    """
+def _seen(ledger: Ledger) -> dict[str, tuple[str, list[str]]]:
+    """By the path of each W&B run in the ledger: how far it was seen, and what its history lacks."""
     records = [record for run in ledger.runs() for record in ledger.attempts(run)]
-    seen: dict[str, tuple[str, list[str]]] = {  # by W&B run: how far it was seen, and what was missing
-        record.start["wandb"]: (record.start["seen"], record.end["missing"])
-        for record in records
-        if record.end is not None and "wandb" in record.start
-    }
-    ended = {run: _ended(attempts) for run, attempts in found.items()}
-    stale = [run for run in found if any(seen.get(each.path) != (each.version, []) for each in ended[run])]
+    whole = [(one.start, one.end) for one in records if one.end is not None and "wandb" in one.start]
+    return {start["wandb"]: (start["seen"], end["missing"]) for start, end in whole}
 
-    def log_of(run: str) -> list[dict[str, Any]]:
-        log = []
-        for number, each in enumerate(ended[run], start=1):
-            scan = each.client.scan_history
-            rows = patient(lambda scan=scan: sorted(scan(use_cache=False), key=lambda row: row["_step"]))
-            seen[each.path] = each.version, _missing(rows, each)
-            about = {"attempt": number, "time": each.client.created_at}
-            log.append({"kind": "start", **about, "wandb": each.path, "seen": each.version})
-            log += entries(rows)
-            end = {"outcome": each.outcome, "reason": each.summary.get("reason")}
-            log.append({"kind": "end", **about, **end, "missing": seen[each.path][1]})
-        return log
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            for done, (run, log) in enumerate(zip(stale, pool.map(log_of, stale), strict=True), start=1):
-                _write(ledger.folder(run) / LOG, b"".join(map(stamp, log)))
-                if done == len(stale) or done % 50 == 0:
-                    announce(f"{done} of {len(stale)} histories")
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-    paths = [each.path for attempts in ended.values() for each in attempts]
-    return stale, {path: seen[path][1] for path in paths if seen[path][1]}
+def _log(ended: Attempts) -> bytes:
+    """The log of a run, from the histories of the attempts that have ended."""
+    log = []
+    for number, each in enumerate(ended, start=1):
+        scan = each.client.scan_history
+        rows = patient(lambda scan=scan: sorted(scan(use_cache=False), key=lambda row: row["_step"]))
+        about = {"attempt": number, "time": each.client.created_at}
+        log.append({"kind": "start", **about, "wandb": each.path, "seen": each.version})
+        log += entries(rows)
+        end = {"outcome": each.outcome, "reason": each.summary.get("reason"), "missing": _missing(rows, each)}
+        log.append({"kind": "end", **about, **end})
+    return b"".join(map(stamp, log))
 
 
 def _missing(history: Sequence[Row], shown: WandbRun) -> list[str]:
@@ -274,29 +240,24 @@ def _number(value: Any) -> Any:
     return plain(SPELLED.get(value, value) if isinstance(value, str) else value)
 
 
-def _conclude(ledger: Ledger, attempts: Attempts) -> list[str]:
+def _conclude(ledger: Ledger, attempts: Attempts, ended: Attempts) -> list[str]:
     """Write a run's spec, where W&B has all of it, and the kept result; a sentence for each other result."""
-    first, last = attempts[0], _kept(attempts)
-    assert first.run is not None
-    folder, run_spec = ledger.folder(first.run), spec(first.config)
-    if _id(run_spec) == first.run:
-        entered = {"run": first.run, "entered": first.client.created_at, "spec": run_spec}
-        _write(folder / "spec.json", seal(entered))
-    if last is None:
-        folder.mkdir(parents=True, exist_ok=True)
+    first, kept = attempts[0], _kept(attempts)
+    folder, run_spec, is_whole = ledger.folder(str(first.run)), spec(first.config), False
+    with suppress(ScalingError):
+        is_whole = run_id(run_spec) == first.run
+    if is_whole:
+        ledger.add(run_spec)
+    folder.mkdir(parents=True, exist_ok=True)
+    if kept is None:
         return []
-    about = {"run": first.run, "attempt": 1 + _ended(attempts).index(last), "outcome": last.outcome}
-    _write(folder / "result.json", seal({**about, **_result(last)}))
-    # What another attempt has to repeat.
-    claims = {
-        run.path: {**_result(run), "outcome": run.outcome, "circumstances": None}
-        for run in attempts
-        if run.outcome in RESULTS
-    }
+    about = {"run": first.run, "attempt": 1 + ended.index(kept), "circumstances": {"wandb": kept.path}}
+    _write(folder / "result.json", seal({**about, **_result(kept)}))
     return [
-        f"{key} is {here!r} in {last.path} and {there!r} in {path}"
-        for path, claim in claims.items()
-        for key, (here, there) in differences(claims[last.path], claim).items()
+        f"{key} is {here!r} in {kept.path} and {there!r} in {other.path}"
+        for other in attempts
+        if other.outcome in RESULTS
+        for key, (here, there) in differences(_result(kept), _result(other)).items()
     ]
 
 
@@ -324,15 +285,6 @@ def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
     return opened
 
 
-def _at(config: Any, key: str) -> Any:
-    """The value of a dotted key, as far as the config has it."""
-    if key in config:
-        return config[key]
-    for part in key.split("."):
-        config = config.get(part) if isinstance(config, Mapping) else None
-    return config
-
-
 def _result(shown: WandbRun) -> dict[str, Any]:
     """The run's result as the ledger has it, from its point and the last value of every metric."""
     about, summary = shown.point, shown.summary
@@ -342,6 +294,7 @@ def _result(shown: WandbRun) -> dict[str, Any]:
     compute = {key.removeprefix("C_"): value for key, value in about.items() if key.startswith("C_")}
     compute.pop("definition", None)
     return {
+        "outcome": shown.outcome,
         **_opened(last),
         **({"score": _number(summary["score"])} if "score" in summary else {}),
         "loss": _number(summary.get("loss")),
@@ -350,30 +303,17 @@ def _result(shown: WandbRun) -> dict[str, Any]:
         "N": {"non_embedding": about["N"], "total": about.get("N_total")},
         "C": {"exact": about["C"], **compute},
         **({"reason": summary["reason"]} if summary.get("reason") else {}),
-        "circumstances": {"wandb": shown.path},
     }
 
 
-def _id(run_spec: Mapping[str, Any]) -> str | None:
-    try:
-        return run_id(run_spec)
-    except ScalingError:
-        return None
-
-
 def _write(path: Path, content: bytes) -> None:
-    """The file with this content. A copy need not outlive a power cut; its checksum shows it, and a pull fixes it."""
-    if path.exists() and path.read_bytes() == content:
-        return
-    with disk("cannot write a run"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = atomic.temporary(path)
-        partial.write_bytes(content)
-        os.replace(partial, path)
+    if not path.exists() or path.read_bytes() != content:
+        with disk("cannot write a run"):
+            atomic.write(path, content)
 
 
 def _write_points(
-    ledger: Ledger, found: Mapping[str, Attempts], sweeps: Mapping[str | None, file.Sweep], plan: Plan | None, name: str
+    ledger: Ledger, found: Mapping[str, Attempts], sweeps: Mapping[str | None, file.Sweep], plan: Plan | None
 ) -> Path:
     """points.csv: a row a run, as a study or a sweep writes it."""
     from scaling.studies.findings import row, rows, write_points
@@ -388,8 +328,6 @@ def _write_points(
     else:
         enter(ledger, plan)
         table = rows(ledger, plan)
-    if not table:
-        raise ScalingError("none of its runs were trained by scaling", key="PROJECT", value=name)
     path = ledger.root / "points.csv"
     write_points(table, path)
     return path

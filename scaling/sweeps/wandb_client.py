@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import netrc
 import os
-import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import requests
 
-from scaling.base.errors import BAD_INPUT, ScalingError
+from scaling.base.errors import BAD_INPUT, ScalingError, refuse
 from scaling.sweeps.file import Sweep
 
 if TYPE_CHECKING:
@@ -44,26 +42,20 @@ def connect(no_key: str = NO_KEY) -> wandb.Api:
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     try:
         client = wandb.setup(settings=wandb.Settings(**SETTINGS)).settings
-    except UsageError as error:  # of a key, which is not a text to print
-        what, fix = f"W&B refuses it: {str(error).partition(':')[0]}", "correct the variable, or unset it"
-        raise ScalingError(what, key="WANDB_API_KEY", fix=fix) from None
-    except ValueError as error:  # pydantic's, which names the setting
-        reasons = getattr(error, "errors", list)() or [{"loc": ("settings",), "msg": str(error)}]
-        key, fix = f"WANDB_{reasons[0]['loc'][0]}".upper(), "correct the variable, or unset it"
-        what = f"W&B refuses it: {reasons[0]['msg']}"
-        raise ScalingError(what, key=key, value=os.environ.get(key), fix=fix) from None
+    except (UsageError, ValueError) as error:
+        reasons = getattr(error, "errors", list)()  # pydantic's, which name the setting; the other is about the key
+        key = f"WANDB_{reasons[0]['loc'][0]}".upper() if reasons else "WANDB_API_KEY"
+        what = "W&B refuses it: " + (reasons[0]["msg"] if reasons else str(error).partition(":")[0])
+        raise ScalingError(what, key=key, fix="correct the variable, or unset it") from None
     base = str(client.base_url).rstrip("/")
-    login = None
-    with suppress(OSError, netrc.NetrcParseError):  # the key that `wandb login` has left for a server
-        login = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
-    key = client.api_key or (login and login[2])
-    if not key:
-        raise ScalingError("there is no W&B key: nothing was sent", fix=no_key)
+    _, login = requests.utils.get_netrc_auth(base) or ("", "")  # which `wandb login` has left
+    key = client.api_key or login
+    refuse(not key, "there is no W&B key: nothing was sent", no_key)
     try:
         requests.get(base, timeout=FIRST_WAIT)
     except (requests.RequestException, ValueError) as error:
-        what = f"{base}: {' '.join(str(error).split())[:200]}"
-        raise ScalingError(what, fix="check the network and WANDB_BASE_URL") from None
+        fix = "check the network and WANDB_BASE_URL"
+        raise ScalingError(f"{base}: {' '.join(str(error).split())[:200]}", fix=fix) from None
     with answered(f"check the key: {NO_KEY}"):
         return wandb.Api(api_key=key, timeout=60)
 
@@ -79,7 +71,7 @@ def answered(refused: str) -> Iterator[None]:
         raise
     except Exception as error:
         why, status = " ".join(str(error).split())[:200], _status(error)
-        is_refusal = 400 <= status < 500 and status not in BUSY
+        is_refusal = (400 <= status < 500 and status not in BUSY) or "could not find" in why.lower()
         fix = refused if is_refusal else "the same command goes on where this one stopped"
         raise ScalingError(f"W&B: {why}", fix=fix, code=BAD_INPUT if is_refusal else 1) from None
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import signals
 from scaling.base.errors import ScalingError, plural, refuse
-from scaling.executors import Resources
-from scaling.executors.local import Local, LocalHandle
+from scaling.executors import Handle, Resources
+from scaling.executors.local import Local
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments import ClusterEnvironment
@@ -157,18 +157,18 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
                 passed_on = number
         finally:
             group.close(0.0)
-        stopped = [signals.process.received, *(handle.signal for handle in handles)]
+        stopped = [signals.process.received, *(handle.end.signal for handle in handles if handle.end is not None)]
         if number := next(filter(signals.ENDING.__contains__, stopped), 0):
             signals.stop(number)
         # What was killed is the cause of what the others found.
         faults = {handle: fault for handle in handles if (fault := _fault(handle)) is not None}
-        for handle, (text, code) in sorted(faults.items(), key=lambda each: each[0].signal == 0):
+        for handle, (text, code) in sorted(faults.items(), key=lambda each: each[0].status() != "died"):
             raise RankFailed(f"{handle.name} of {count}: {text}") if code is None else ScalingError(text, code=code)
 
 
-def _fault(handle: LocalHandle) -> tuple[str, int | None] | None:
+def _fault(handle: Handle) -> tuple[str, int | None] | None:
     """The error of a rank and its exit code; a rank that a signal stopped has not failed."""
-    if handle.end is None or handle.signal in signals.ENDING:
+    if handle.end is None or handle.end.signal in signals.ENDING:
         return None
     return handle.end.value if handle.end.status == "done" else (str(handle.end.reason), None)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.base.numbers import PositiveInt
 from scaling.studies.question import read as read_study
-from scaling.sweeps.file import capped, read
+from scaling.sweeps.file import capped, read, related
 from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, frame, verb
 
 if TYPE_CHECKING:
@@ -38,14 +38,13 @@ class Sweep(Result):
     @property
     def best(self) -> Trial | None:
         """The first finished trial with the best value of the sweep's metric."""
-        reports = ((trial, trial.report) for trial in self.trials if trial.report and trial.report.values)
-        finished = ((trial, one.values[-1]) for trial, one in reports if one.outcome == "finished")
-        return min(finished, key=lambda each: each[1], default=(None, 0))[0]
+        finished = [trial for trial in self.trials if trial.outcome == "finished" and trial.value is not None]
+        return min(finished, key=lambda trial: trial.value or 0.0, default=None)
 
     @property
     def missing(self) -> list[Trial]:
         """The trials without a result."""
-        return [trial for trial in self.trials if trial.is_missing]
+        return [trial for trial in self.trials if trial.report is None]
 
 
 class Pull(Result):
@@ -85,45 +84,38 @@ def sweep(
     """
     local = local or missing
     where = [word for word in overrides if word.startswith("runs=")]
-    if not local:
-        for name, value in (("workers", workers), ("executor", executor), ("set", dict(set) or None)):
-            refuse(value not in (None, "local"), "is an option of --local", "add --local", key=f"--{name}", value=value)
-        for word in (word for word in overrides if word not in where):
-            raise ScalingError("a registered sweep's agents read the file alone", key=word, fix="write it into command")
-    checked = capped(read(file), count)
+    for name, value in (("workers", workers), ("executor", executor), ("set", dict(set) or None)):
+        is_lost = not local and value not in (None, "local")
+        refuse(is_lost, "is an option of --local", "add --local", key=f"--{name}", value=value)
+    sweep = capped(read(file), count)
     for word in overrides:
         key = word.partition("=")[0]
-        near = (
-            swept for swept in checked.parameters if f"{swept}.".startswith(f"{key}.") or key.startswith(f"{swept}.")
-        )
-        swept = next(near, None)
-        refuse(swept is not None, f"the sweep gives {swept} its values", "leave it out", key=key, value=word)
-    if missing and checked.method != "grid":
-        raise checked.config.error("method", f"{checked.method} has no list of cells", "--local draws its own")
-    if local and checked.size is None:
-        raise checked.config.error(
-            "method", f"{checked.method} never ends by itself", "set run_cap in the file, or --count N"
-        )
-    if local and checked.metric is not None and "target" in checked.tree["metric"]:
-        raise checked.config.error("metric.target", "here a sweep goes on to its end", "leave it out, or set run_cap")
-    if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
-        key = "method" if checked.method == "bayes" else "early_terminate"
-        raise checked.config.error(
-            key, f"it needs results to choose cells, and {executor} submits all cells at once", "take local"
-        )
+        what = "a registered sweep's agents read the file alone"
+        refuse(not local and word not in where, what, "write it into command", key=word)
+        swept = next((swept for swept in sweep.parameters if related(swept, key)), None)
+        refuse(swept, f"the sweep gives {swept} its values", "leave it out", key=key, value=word)
+    refuse_at, needs_results = sweep.config.refuse, sweep.method == "bayes" or sweep.hyperband is not None
+    refuse_at(missing and sweep.method != "grid", "method", f"{sweep.method} has no list of cells", "take --local")
+    what, fix = f"{sweep.method} never ends by itself", "set run_cap in the file, or --count N"
+    refuse_at(local and sweep.size is None, "method", what, fix)
+    has_target = local and "target" in (sweep.tree.get("metric") or {})
+    refuse_at(has_target, "metric.target", "here a sweep goes on to its end", "leave it out, or set run_cap")
+    what = f"it needs results to choose cells, and {executor} submits all cells at once"
+    key = "method" if sweep.method == "bayes" else "early_terminate"
+    refuse_at(executor != "local" and needs_results, key, what, "take local")
 
     from scaling.sweeps.cells import check, described
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     words = ["log.wandb=disabled", *overrides] if local else where
-    outlook, first = check(checked, words, local and not dry_run)
-    about = described(checked, outlook)
+    outlook, first = check(sweep, words, local and not dry_run)
+    about = described(sweep, outlook)
     if dry_run:
         return Sweep({**outlook, "sweep": None}, [about])
     if not local:
         from scaling.sweeps.wandb_client import register
 
-        path = register(checked)
+        path = register(sweep)
         return Sweep({**outlook, "sweep": path}, [about, f"registered as {path}; on each node: wandb agent {path}"])
     from scaling.studies.progress import announcer
     from scaling.sweeps.cells import name as name_of
@@ -131,13 +123,12 @@ def sweep(
 
     listener = announcer(progress)
     listener(about)
-    trials, table, folder = run(checked, Path(first["runs"]), words, workers, listener, executor, set)
+    trials, table, folder = run(sweep, Path(first["runs"]), words, workers, listener, executor, set)
     result = Sweep(table, trials=trials, folder=folder)
-    outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
+    outcomes = Counter(trial.outcome for trial in trials)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
-    if checked.metric is not None and (best := result.best) is not None and best.report is not None:
-        value = checked.metric.sign * best.report.values[-1]
-        lines.append(f"best {checked.metric.name} {value:.4f}: {name_of(best.cell)}")
+    if sweep.metric is not None and (best := result.best) is not None and best.value is not None:
+        lines.append(f"best {sweep.metric.name} {sweep.metric.sign * best.value:.4f}: {name_of(best.cell)}")
     if result.missing:
         lines += _first([f"without a result: {trial}" for trial in result.missing], MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
@@ -169,12 +160,13 @@ def pull(
     The same command continues after a stop, and fetches new runs. WANDB_BASE_URL names the server. Give the overrides
     with which the study or the table was trained.
     """
-    if study is not None and table is not None:
-        raise ScalingError("it does not combine with --study", key="--table", value=table, fix="leave one of them out")
-    if overrides and study is None and table is None:
-        raise ScalingError("overrides need a study or a table", key=overrides[0], fix="name it: --study or --table")
+    is_planned, first = study is not None or table is not None, next(iter(overrides), None)
+    what, fix = "it does not combine with --study", "leave one of them out"
+    refuse(study is not None and table is not None, what, fix, key="--table", value=table)
+    what, fix = "overrides need a study or a table", "name it: --study or --table"
+    refuse(first is not None and not is_planned, what, fix, key=first)
     planned, words = None, list(overrides)
-    if study is not None or table is not None:
+    if is_planned:
         from scaling.studies.plan import plan
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ def finished(*ends: End, jobs: int = 1) -> None:
     """Finish jobs that end as stated, one try after another."""
     left = list(ends)
     executor: Any = SimpleNamespace(slots=1, log="the log", wait=lambda timeout: None)
-    executor.submit = lambda *_, **__: SimpleNamespace(wait=lambda timeout: left.pop(0))
+    executor.submit = lambda *_, **__: SimpleNamespace(end=left.pop(0))
     finish(executor, [Job(f"part {number}", (print,)) for number in range(jobs)])
 
 
@@ -77,6 +78,21 @@ executor.close()
 def test_a_fork_server_that_is_killed_costs_one_try():
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.stderr) == ("died\ndone\n", "")
+
+
+@slow
+def test_a_handle_has_a_status_the_log_and_a_way_to_cancel_its_job(tmp_path):
+    executor = Local(1, tmp_path / "log")
+    try:
+        one, two, three = (executor.submit(f"job {number}", time.sleep, number) for number in (60, 0, "x"))
+        assert (one.status(), two.status(), two.wait(0)) == ("running", "waiting", None)
+        two.cancel()
+        one.cancel()
+        assert (two.wait(), one.wait().signal) == (End("cancelled"), signal.SIGTERM)
+        assert three.wait().status == three.status() == "failed"
+        assert "job x: Traceback" in three.logs()
+    finally:
+        executor.close()
 
 
 # Jobs are processes; a file of `jobs` has the process of each, and what it was started by.

@@ -177,6 +177,6 @@ def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):
     executor, places = Local(8, tmp_path / "log"), list[Any]()
     for gpus in (2, 0.5, 0.4, 0.3, 1):
         places.append(executor.place(gpus))
-        busy: Any = SimpleNamespace(place=places[-1], handle=SimpleNamespace(resources=Resources(1, gpus)))
+        busy: Any = SimpleNamespace(devices=places[-1], handle=SimpleNamespace(resources=Resources(1, gpus)))
         executor.workers += [busy] if places[-1] else []
     assert places == [("4", "5"), ("6",), ("6",), None, None]

@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from scaling.config.document import of_values
 from scaling.config.files import shipped
 from scaling.sweeps import cells
-from scaling.sweeps.cells import listed, searched
+from scaling.sweeps.cells import Bayes, listed
 from scaling.sweeps.distribution import KINDS, distribution
 from scaling.sweeps.file import Hyperband, hyperband, of, read
 from tests.command_line import refused
@@ -38,7 +40,8 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"parameters": {"seed": {"min": 0, "max": 10**9}}}, "1,000,000,001 runs"),
         # What PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
         ("parameters: {seed: {values: [2026-11-20]}}", r"values\.0.*datetime\.date\(2026, 11, 20\)"),
-        ("parameters:\n  seed: {values: [1e-3]}", r"bad\.yaml:2: parameters\.seed\.values\.0.*write 1\.0e-3"),
+        ("parameters: {train.compile: {values: [yes]}}", r"values\.0='yes': W&B reads it as True; write 'yes'"),
+        ("parameters:\n  seed: {values: [1e-3]}", r"bad\.yaml:2: parameters\.seed\.values\.0.*write 0\.001"),
     ],
 )
 def test_a_bad_sweep_is_one_line(changes, line, tmp_path, capsys):
@@ -51,17 +54,17 @@ def test_a_bad_sweep_is_one_line(changes, line, tmp_path, capsys):
 
 def test_nested_parameters_are_dotted_none_is_null_and_a_long_row_is_not_written_out(tmp_path):
     """W&B's agent writes Python's None, which is null where the key may be null."""
-    clip = {"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}}
+    clip = {"trainer.gradient_clip_val": {"values": ["None", 1.0]}}
     sweep = read(write(tmp_path / "none.yaml", parameters=clip))
     clips = [cells.experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in listed(sweep)]
-    assert clips == [None, None, 1.0]
+    assert clips == [None, 1.0]
     nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
     drawn = list(listed(read(write(tmp_path / "nested.yaml", parameters=nested))))
     assert drawn == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
     sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
     assert [cell["seed"] for cell in listed(sweep)] == [0, 1, 2]
-    assert sweep.parameters["seed"].tried()[-1] == 2**52
-    assert sys.getsizeof(sweep.parameters["seed"].values) < 100
+    assert sweep.parameters["seed"].tried[-1] == 2**52
+    assert sys.getsizeof(sweep.parameters["seed"].grid) < 100
 
 
 @pytest.mark.parametrize("sample", [1, pytest.param(cells.SAMPLE, marks=pytest.mark.slow)])
@@ -71,15 +74,15 @@ def test_every_shipped_sweep_is_right(path, sample, monkeypatch):
     sweep = read(path)
     monkeypatch.setattr(cells, "SAMPLE", sample)
     if sample == 1:
-        middle = {key: row.at(0.5) for key, row in sweep.parameters.items()}
-        monkeypatch.setattr(cells, "tried", lambda _: [("", middle)])
+        middle = {key: replace(row, tried=[row.at(0.5)]) for key, row in sweep.parameters.items()}
+        sweep = replace(sweep, parameters=middle)
     outlook, _ = cells.check(sweep)
     assert outlook["runs"] is not None
     assert outlook["flops"] > 0
     if "row" in sweep.parameters:
         (table,) = (word for word in sweep.words if "=" not in word)
         rows = yaml.safe_load((shipped() / f"{table}.yaml").read_text())["rows"]
-        assert list(sweep.parameters["row"].values or ()) == list(rows), f"write the rows of {table} into {path.name}"
+        assert list(sweep.parameters["row"].grid or ()) == list(rows), f"write the rows of {table} into {path.name}"
 
 
 def test_the_words_are_those_of_the_real_agent(tmp_path):
@@ -142,7 +145,7 @@ def test_a_grid_is_the_servers():
     expected = [
         {"clip": 1 + 0.25 * n, "optimizer.lr": lr, "seed": seed} for n in range(4) for lr in (4, 5) for seed in (3, 1)
     ]
-    assert list(listed(of("x", tree(parameters=parameters)))) == expected
+    assert list(listed(of("x", of_values("x", tree(parameters=parameters))))) == expected
 
 
 def transcribed(rule: Hyperband, history: list[float], others: list[list[float]]) -> bool:
@@ -174,24 +177,22 @@ def test_hyperband_stops_what_w_and_b_stops(history, others, eta, strict):
 def test_bayes_finds_the_better_end_and_remembers(tmp_path):
     """In a folder that is not there yet; large rates diverge."""
     parameters = {"optimizer.lr": UNIFORM, "seed": {"values": [1, 2, 3]}}
-    sweep, seen = of("x", tree(method="bayes", run_cap=30, parameters=parameters)), []
+    sweep, seen = of("x", of_values("x", tree(method="bayes", run_cap=30, parameters=parameters))), []
     folder = tmp_path / "new" / "folder"
+    drawn = folder / "drawn.jsonl"
     for _ in range(2):  # the second controller goes on where the first was killed
-        search = searched(sweep, folder)
-        for number in range(30 if seen else 15):
-            cell = search.draw()
-            assert cell is not None
+        search = Bayes(sweep, drawn)
+        for number, cell in zip(range(30 if seen else 15), search.cells(), strict=False):
             if number >= len(seen):
                 seen.append(cell)
             assert cell == seen[number]
             rate = cell["optimizer.lr"]
             search.hear(number, *(("finished", abs(rate - 0.6)) if rate < 1.5 else ("diverged", math.nan)))
-    assert search.draw() is None
+    assert next(search.cells(), None) is None
     late = [abs(cell["optimizer.lr"] - 0.6) for cell in seen[15:]]
     assert np.median(late) < 0.5  # uniform draws lie 0.9 away
     assert all(cell["seed"] in (1, 2, 3) for cell in seen)
     assert len({cell["optimizer.lr"] for cell in seen}) == 30  # the second draws nothing again
-    drawn = folder / "drawn.jsonl"
     drawn.write_text(drawn.read_text()[:-5])  # cut by a kill
-    searched(sweep, folder)
-    assert len(drawn.read_text().splitlines()) == 29
+    again = Bayes(sweep, drawn).cells()
+    assert [next(again) for _ in range(29)] == seen[:29]
