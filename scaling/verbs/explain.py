@@ -49,10 +49,10 @@ def explain(name: Annotated[str | None, "a slot, kind, section, key, law, file o
 
 
 def _about(name: str) -> dict[str, Any]:
-    from scaling.laws import laws
-    from scaling.laws.written import TWO_STEP, law_of
+    from scaling.laws import composed, laws, named
+    from scaling.laws.written import STEPS, TWO_STEP
 
-    every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
+    every_law: dict[str, Any] = {**laws(), TWO_STEP: composed(*map(named, STEPS))}
     files, kinds, last = _files(), {slot: schema.kinds(slot) for slot in schema.SLOTS}, name.rpartition(".")[2]
     if name in FIXED:
         return _section(name)
