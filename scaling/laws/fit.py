@@ -105,7 +105,7 @@ class FittedLaw:
     @cached_property
     def unreliable(self) -> tuple[str, ...]:
         """The reasons why the coverage of the intervals may be too low, one sentence each."""
-        return unreliable(self.problem, self.u)
+        return tuple(unreliable(self.problem, self.u))
 
     @property
     def residuals(self) -> np.ndarray:

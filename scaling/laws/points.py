@@ -309,10 +309,7 @@ def _computed(table: Points, names: Mapping[str, str], formulas: Mapping[str, st
     for name in order:
         choices = {**table.columns, **columns}
         if absent := [other for other in variables(parsed[name]) if other not in choices]:
-            # `train/los` is a misspelt `train/loss`, not a quotient.
-            near = nearest(names[name], choices)
-            fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
-            raise table.error(f"there is no column {names[name] if fix is near else absent[0]!r}", fix)
+            raise table.error(f"there is no column {absent[0]!r}", nearest(absent[0], [*choices, *SHORTHANDS]))
         values = {other: numeric(other, choices[other], table.source) for other in variables(parsed[name])}
         with np.errstate(all="ignore"):
             columns[name] = np.full(len(table), evaluate(parsed[name], values), float)
