@@ -292,12 +292,14 @@ def problem_of(
     _refuse_target(form, fixed, columns, target, points, objective)
     _refuse_geometry(form, fixed, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
-    is_weight = np.all(np.isfinite(weight) & (weight > 0))
-    fix = "leave the other points out by --where 'COLUMN>0'"
-    points.refuse(not is_weight, "is not positive", fix, "weight", value=float(weight.min()))
+    is_weight = weight.shape == (len(points),) and np.all(np.isfinite(weight) & (weight > 0))
+    what, fix = "expected one positive weight for each point", "leave the other points out by --where 'COLUMN>0'"
+    points.refuse(not is_weight, what, fix, "weight", value=float(weight.min()))
     weight = weight / weight.mean()
     labels = points[group] if isinstance(group, str) else np.arange(len(points)) if group is None else group
     groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    fix = "name a column of the table"
+    refuse(len(groups) != len(points), "expected a label for each point", fix, key="group", value=len(groups))
     keys = (np.zeros(len(points)) if group is None else groups, weight, target)
     order = np.lexsort((*keys, *(columns[name] for name in reversed(form.inputs))))
     is_shared = group is not None and groups.max() + 1 < len(points)

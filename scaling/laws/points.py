@@ -127,7 +127,9 @@ class Points:
 
     def where(self, mask: np.ndarray) -> Points:
         """The points of a boolean mask; those left out are counted as excluded."""
-        rows = self.take(np.asarray(mask, bool))
+        is_mask, fix = np.shape(mask) == (len(self),) and np.asarray(mask).dtype == bool, "compare a column"
+        refuse(not is_mask, "expected one true or false for each point", fix, key="mask", value=np.shape(mask))
+        rows = self.take(mask)
         return replace(rows, excluded=self.excluded + len(self) - len(rows))
 
     def take(self, rows: np.ndarray) -> Points:
@@ -136,8 +138,9 @@ class Points:
 
     def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
         """The points to fit and those of the mask, held out to test the fit; both count as used."""
-        rest, tested = self.take(~np.asarray(mask, bool)), self.take(np.asarray(mask, bool))
-        return replace(rest, held_out=self.used - len(rest)), replace(tested, held_out=self.used - len(tested))
+        sides = self.where(~np.asarray(mask)), self.where(mask)
+        rest, tested = (replace(s, excluded=self.excluded, held_out=self.used - len(s)) for s in sides)
+        return rest, tested
 
     def with_column(self, name: str, values: np.ndarray, definition: str) -> Points:
         columns = {**self.columns, name: np.asarray(values)}

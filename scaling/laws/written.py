@@ -60,9 +60,10 @@ def law_of(
     limits: Mapping[str, Bounds] = MappingProxyType({}),
     *others: str,
 ) -> tuple[Law, dict[str, float]]:
-    """The law that a text names or writes, as `constrained_law` returns it. The text is a name, two names for two
-    steps, a formula over the columns of `points`, or a YAML file. `others` are names that the caller takes besides, for
-    the error.
+    """The law that a text names or writes, as `constrained_law` returns it.
+
+    The text is a name, two names for two steps, a formula over the columns of `points`, or a YAML file, whose formula
+    may be any of these. `others` are names that the caller takes besides, for the error.
     """
     stated: dict[str, Any] = {"formula": ",".join(STEPS) if text == TWO_STEP else text}
     if text.endswith((".yaml", ".yml")):
@@ -74,8 +75,8 @@ def law_of(
     elif re.fullmatch(r"[\w.]*", formula):
         law = named(formula, TWO_STEP, *others)
     else:
-        law = _written(formula, limits, points, **stated)
-    return constrained_law(law, points, fixed, ties, limits)
+        law = _written(formula, limits, points)
+    return constrained_law(replace(law, **stated), points, fixed, ties, limits)
 
 
 def constrained_law(
@@ -108,9 +109,7 @@ def _read(path: str) -> dict[str, Any]:
     return {"name": Path(path).stem, **law}
 
 
-def _written(
-    text: str, limits: Mapping[str, Bounds], points: Points, name: str = "formula", citation: str = "no citation given"
-) -> Law:
+def _written(text: str, limits: Mapping[str, Bounds], points: Points) -> Law:
     """The law of a formula over the columns of `points`, without its ties and bounds.
 
     A name is a column if the left side lists it (`loss(N, D) = …`) or, without such a list, if it is N, D, C or loss,
@@ -137,9 +136,9 @@ def _written(
     with np.errstate(all="ignore"):
         parameters = _parameters(expression, target, unknown, columns)
     return Law(
-        name=name,
+        name="formula",
         formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
-        citation=citation,
+        citation="no citation given",
         target=target,
         inputs=inputs,
         parameters=tuple(parameters),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -138,29 +139,27 @@ def _law(table: Points, train: Points, tested: Points | None, options: Mapping[s
     from scaling.laws.problem import named_objective
     from scaling.laws.written import law_of
 
-    name, is_auto = options["law"], options["law"] == AUTO
+    is_auto, seed, group = options["law"] == AUTO, options["seed"], group_of(train, options["group"])
     weights = None if options["weight"] is None else train.numbers(options["weight"])
-    form, fixed = None, {}
-    if not is_auto:
-        constraints = (options[option] for option in ("fix", "tie", "bounds"))
-        form, fixed = law_of(name, table, *constraints, AUTO, *APPROACHES)
-    forms = candidates(train) if form is None else [form]
+    if is_auto:
+        forms, fixed = candidates(train), {}
+    else:
+        constraints = options["fix"], options["tie"], options["bounds"]
+        form, fixed = law_of(options["law"], table, *constraints, AUTO, *APPROACHES)
+        forms = [form]
     for target in options["targets"]:
-        forms = passing(forms, lambda each, target=target: check_target(each, target))
+        forms = passing(forms, lambda form, target=target: check_target(form, target))
     objective = options["objective"]
     if objective or options["delta"]:
         objective = named_objective(objective or forms[0].objective, options["delta"])
-    group = group_of(train, options["group"])
-    common = {"starts": options["starts"], "seed": options["seed"], "group": group}
-    choice = None
-    if form is None:
-        choice = choose(train, forms, objective=objective, seed=options["seed"])
-        fitted = choice.fit(train, **common)
+    choice = choose(train, forms, objective=objective, seed=seed) if is_auto else None
+    if choice is not None:
+        fit_form = choice.fit
     else:
-        fit_law = fit_two_steps if form.steps else fit_one_step
-        fitted = fit_law(form, train, objective=objective, weights=weights, fixed=fixed, **common)
+        fit_law = fit_two_steps if forms[0].steps else fit_one_step
+        fit_form = partial(fit_law, forms[0], objective=objective, weights=weights, fixed=fixed)
     return examine(
-        fitted,
+        fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
         targets=options["targets"],
         level=options["level"],

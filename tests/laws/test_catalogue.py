@@ -276,6 +276,9 @@ def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
     form = law_of(str(path), POINTS)[0]
     assert (form.name, form.citation, form.tied) == ("law", "Doe 2026", {"a": "b"})
     assert (form.parameters[-1].name, form.parameters[-1].upper) == ("b", 2.0)
+    path.write_text("formula: chinchilla\nname: narrow\nbounds: {alpha: [0, 1]}\n")
+    form = law_of(str(path), POINTS)[0]
+    assert (form.name, form.parameters[3].upper, form.citation) == ("narrow", 1.0, named("chinchilla").citation)
     path.write_text("name: a\nfomula: E*N\n")
     with pytest.raises(ScalingError, match=r"law.yaml:2: fomula='E\*N'.*did you mean 'formula'"):
         law_of(str(path), POINTS)
