@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
+from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, problem_of
 from scaling.laws.intervals import LEVEL, Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
@@ -262,7 +262,7 @@ def advantage(
     what, fix = "is not a law of the loss in N and D, or in C", "take chinchilla or power_law_floor_c"
     refuse(not is_of_compute, what, fix, key="law", value=form.name)
     for each in (a, b):  # what one set does not determine, the other does not determine either
-        validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})
+        problem_of(form, replace(each, columns=with_compute(each.columns)), objective)
     joint = fit_joint(form, together, SET, baseline=names[0], objective=objective, group=group_of(together))
     of_set = [together[SET] == name for name in names]
     cost = together.numbers("C")

@@ -20,18 +20,10 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest, plural, refuse
 from scaling.laws.approaches import PowerLaw, bias, envelope, isoflop
 from scaling.laws.fit import FittedLaw, check_columns, intervals
-from scaling.laws.held_out import HeldOut, Refit, back_test, judge
+from scaling.laws.held_out import Choice, HeldOut, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
 from scaling.laws.law import POSITIVE, PREFIX, Law, with_compute
-from scaling.laws.optimum import (
-    SERVED,
-    Budget,
-    Optimum,
-    best_run,
-    competitors,
-    optimal,
-    residual_scale,
-)
+from scaling.laws.optimum import SERVED, Budget, best_run, competitors, optimal, residual_scale
 from scaling.laws.points import Points
 from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.report import Report, disagreement, tried
@@ -58,7 +50,7 @@ class Fit(Report):
     test: HeldOut | None = None
     method: Method | None = None
     level: float = 0.95
-    refit: Refit | None = None  # chooses and fits a law without some of the points, where the law was chosen
+    choice: Choice | None = None  # of the law, where it was chosen
     drawn: Drawn | None = None  # other pictures than those of its law
 
     @property
@@ -80,7 +72,7 @@ class Fit(Report):
     def back_test(self) -> pandas.DataFrame:
         """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
         tests = self.document.get("back_test")
-        return _frame(tests or (back_test(self.law, self.level, self.refit) if self.law is not None else ()))
+        return _frame(tests or (back_test(self.law, self.level, self.choice) if self.law is not None else ()))
 
     @property
     def minima(self) -> pandas.DataFrame:
@@ -101,11 +93,11 @@ class Fit(Report):
         """
         law = self._needs_law("predict")
         check_columns(law.form, columns, key="target")
-        rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, float)) for column in columns.values()))
-        table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
-        for row in table:
+        values = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, float)) for column in columns.values()))
+        rows = [dict(zip(columns, row)) for row in zip(*(column.ravel().tolist() for column in values))]
+        for row in rows:
             check_target(law.form, row)
-        predicted = predict_runs(law, table, self.level, self.method)
+        predicted = predict_runs(law, rows, self.level, self.method)
         return _frame({**one.row, law.form.target: one.estimate, **one.to_json()} for one in predicted)
 
     def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
@@ -180,26 +172,22 @@ def examine(
     method: Method | None = "profile",
     group: str | None = None,
     largest: bool = False,
-    refit: Refit | None = None,
+    choice: Choice | None = None,
 ) -> Fit:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
     Without a `method` or a degree of freedom there are no intervals. Runs with equal values in the column `group` share
-    errors. `largest` adds the back-test, by `refit` if a law was chosen.
+    errors. `largest` adds the back-test; `choice` is that of the law, where it was chosen.
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method)
     budgets = [target for target in targets if _is_budget(form, target)]
-    predictions = []
-    for one in predict_runs(fit, [row for row in targets if row not in budgets], level, method):
-        identified = one.is_identified(form.target)
-        row = {**one.row, form.target: one.estimate if identified else None, **one.to_json()}
-        predictions.append(_answered(row, identified))
+    predicted = predict_runs(fit, [row for row in targets if row not in budgets], level, method)
+    others, optima = {}, []
     if isinstance(fit, TwoStep):
         steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
-        document, others = _two_steps(fit, *(step.document for step in steps)), {}
+        document = _two_steps(fit, *(step.document for step in steps))
         bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
-        optima = []
     else:
         bounds = {} if method is None else intervals(fit, method, level=level)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
@@ -208,25 +196,30 @@ def examine(
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
-        "predictions": predictions,
-        "back_test": back_test(fit, level, refit) if largest else [],
+        "predictions": [
+            _answered(
+                {**one.row, form.target: one.estimate, **one.to_json()}, [form.target], one.is_identified(form.target)
+            )
+            for one in predicted
+        ],
+        "back_test": back_test(fit, level, choice) if largest else [],
         "optima": optima,
+        **({} if choice is None else {"choice": choice.to_json()}),
     }
-    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, refit)
+    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, choice)
 
 
 def check_target(form: Law, target: Mapping[str, float]) -> None:
     """Refuse what is neither a row of the law's columns nor a budget."""
     if not _is_budget(form, target):
         check_columns(form, target, key="target")
-    for name in {*POSITIVE, SERVED} & target.keys():
-        key, value = f"target {name}", target[name]
-        refuse(value <= 0, "must be positive", f"write {name}=1e9", key=key, value=value)
-    for name, value in with_compute(dict(target)).items():
-        refuse(not np.isfinite(value), "is too large", "write a smaller one", key=f"target {name}", value=float(value))
-    shares = [value for name, value in target.items() if re.fullmatch(r"p_\d+", name)]
-    what, fix = f"the proportions sum to {sum(shares):g}", "write proportions that sum to 1"
-    refuse(shares and abs(sum(shares) - 1) > 1e-3, what, fix, key="target")
+    for name, value in with_compute(target).items():
+        is_positive, key = value > 0 or name not in {*POSITIVE, SERVED}, f"target {name}"
+        refuse(not is_positive, "must be positive", f"write {name}=1e9", key=key, value=value)
+        refuse(not np.isfinite(value), "is too large", "write a smaller one", key=key, value=value)
+    total = sum(value for name, value in target.items() if re.fullmatch(r"p_\d+", name))
+    is_mixture, what = "p_1" in target, f"the proportions sum to {total:g}"
+    refuse(is_mixture and abs(total - 1) > 1e-3, what, "write proportions that sum to 1", key="target")
 
 
 def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
@@ -245,14 +238,14 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     if group is not None and fit.correlation is not None:
         low, high = fit.correlation.interval(level)
         correlation = {"estimate": fit.correlation.mean, "low": low, "high": high, "level": level}
-    columns = {name: points.numbers(name) for name in form.inputs}
-    axes = with_compute({name: columns[name] for name in form.axes}) | {target: points.numbers(target)}
-    observed, fitted, worst = axes[target], fit.predict(**columns), int(np.argmax(np.abs(fit.residuals)))
+    columns = {name: points[name] for name in form.inputs}
+    axes = with_compute({name: columns[name] for name in form.axes}) | {target: points[target]}
+    observed, fitted, worst = points[target], fit.predict(**columns), int(np.argmax(np.abs(fit.residuals)))
     errors, scatter = fitted - observed, float(np.sum((observed - observed.mean()) ** 2))
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = float(np.mean(np.abs(errors / observed)))
-    row = {"run": str(points["run"][worst]) if "run" in points else None}
-    row |= {name: float(columns[name][worst]) for name in form.axes}
+    row = {name: float(columns[name][worst]) for name in form.axes}
+    row |= {target: float(observed[worst]), "fitted": float(fitted[worst])}
     return _stated(form) | {
         "estimates": fit.estimates,
         "units": {each.name: each.unit.replace("per token", per) for each in form.parameters},
@@ -270,7 +263,7 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
         "mean_absolute_relative_error": relative,
         "mean_absolute_error": float(np.mean(np.abs(errors))),
-        "largest_residual": {**row, target: float(observed[worst]), "fitted": float(fitted[worst])},
+        "largest_residual": {"run": str(points["run"][worst]) if "run" in points else None, **row},
         "not_identified": fit.not_identified,
         "unidentified": unidentified,
         "unreliable": fit.unreliable,
@@ -282,13 +275,8 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
 
 def _stated(form: Law) -> Document:
     """The name, formula, citation and columns of a law."""
-    return {
-        "law": form.name,
-        "formula": form.formula,
-        "citation": form.citation,
-        "inputs": form.axes,
-        "target": form.target,
-    }
+    stated = {"law": form.name, "formula": form.formula, "citation": form.citation}
+    return {**stated, "inputs": form.axes, "target": form.target}
 
 
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
@@ -315,35 +303,33 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
 
 def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Document:
     """The test, each held-out run next to its prediction, and the errors of competing laws."""
-    runs = map(str, held_out.points["run"]) if "run" in held_out.points else [None] * len(held_out.points)
-    columns = (runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
-    points = [
+    points, observed = held_out.points, held_out.observed
+    names = map(str, points["run"]) if "run" in points else [None] * len(points)
+    columns = zip(names, held_out.predictions, observed, held_out.relative_errors, held_out.errors)
+    rows = [
         {
             "run": run,
             **prediction.row,
-            target: observed,
-            "observed": observed,
+            target: value,
+            "observed": value,
             "predicted": prediction.estimate,
             "relative_error": relative,
             "error": error,
             **prediction.to_json(),
-            "covered": prediction.run and bool(prediction.run.covers(observed)),
+            "covered": prediction.run and bool(prediction.run.covers(value)),
         }
-        for run, prediction, observed, relative, error in zip(*columns, strict=True)
+        for run, prediction, value, relative, error in columns
     ]
-    axes = {name: held_out.points.numbers(name) for name in ("N", "D")} if others else {}
-    errors = {name: np.abs(other.predict(**axes) / held_out.observed - 1.0).mean() for name, other in others.items()}
+    axes = {name: points.numbers(name) for name in ("N", "D")} if others else {}
+    errors = {name: np.abs(other.predict(**axes) / observed - 1.0).mean() for name, other in others.items()}
     compared = [{"law": name, "mean_absolute_relative_error": error} for name, error in errors.items()]
-    return held_out.to_json() | {"points": points, "other_laws": compared}
+    return held_out.to_json() | {"points": rows, "other_laws": compared}
 
 
-def _answered(row: Document, identified: bool) -> Document:
-    """A row of a target; if it is not identified, its intervals without their estimates."""
-    if not identified:
-        row = {
-            name: {**value, "estimate": None} if isinstance(value, Mapping) and "estimate" in value else value
-            for name, value in row.items()
-        }
+def _answered(row: Document, answers: Sequence[str], identified: bool) -> Document:
+    """A row of a target. If it is not identified, its `answers` and its intervals have no estimate."""
+    for name in () if identified else (*answers, "interval_mean", "interval_run"):
+        row[name] = {**row[name], "estimate": None} if isinstance(row[name], Mapping) else None
     return row | {"identified": identified}
 
 
@@ -355,30 +341,26 @@ def budget_optimum(
     `interval_mean` and `interval_run` are of the loss of a run of the best size.
     """
     compute, served = target["C"], target.get(SERVED, 0.0)
-    document: Document = {"C": compute, **({SERVED: served} if served else {})}
     best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
     row = best_run(fit, Budget(compute, served))
     (prediction,) = predict_runs(fit, [row], level, method)
-    identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
-    without = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
-    document |= (without if best is None else _ends(best)) | prediction.to_json()
+    ends = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
+    document = {"C": compute, **({SERVED: served} if served else {})}
+    document |= (best.to_json() if best else ends) | prediction.to_json()
     scale = residual_scale(fit)
     optima = {name: optimal(other, compute, served=served, method="t", level=level) for name, other in others.items()}
     competing = [
         {
             "law": name,
             "residual_ratio": residual_scale(others[name]) / scale if scale else None,
-            "agrees": theirs.N.covers(row["N"]) if best is None else best.N.covers(theirs.N.estimate),
-            **_ends(theirs),
+            "agrees": best.N.covers(theirs.N.estimate) if best else theirs.N.covers(row["N"]),
+            **theirs.to_json(),
         }
         for name, theirs in optima.items()
         if not is_wide_size(theirs.N)  # those that identify an optimum
     ]
-    return _answered(document, identified) | {"competing": competing}
-
-
-def _ends(best: Optimum) -> Document:
-    return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
+    identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
+    return _answered(document, ["N", "D", "loss"], identified) | {"competing": competing}
 
 
 def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int = 0) -> Fit:
@@ -397,34 +379,31 @@ def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int 
         }
         for of_size, of_data in zip(*(each.minima for each in both), strict=True)
     ]
-    bounds = {k: {"shifts": each.shifts, "bound": bias(each.shifts)} for k, each in zip(("a", "b"), both, strict=True)}
-    more = {"minima": minima} | ({"bias": bounds} if kind == "parabola" else {})
+    biases = {key: {"shifts": each.shifts, "bound": bias(each.shifts)} for key, each in zip("ab", both)}
+    more = {"minima": minima, **({"bias": biases} if kind == "parabola" else {})}
     laws = [replace(each.law, exponent=each.exponent) for each in both]
-    return _growth(
-        f"isoflop_{kind}",
-        points,
-        laws,
-        more,
-        lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
-    )
+
+    def draw(figures: Any) -> dict[str, Any]:
+        return {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both}
+
+    return _growth(f"isoflop_{kind}", points, laws, more, draw)
 
 
 def of_envelope(points: Points) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
     points.refuse_absent(("N", "D", "C", "loss", "run"))
     closed = envelope(points)
-    return _growth(
-        "envelope",
-        points,
-        (closed.N_law, closed.D_law),
-        {"budgets": {"accepted": len(closed.C), "refused": closed.refused}},
-        lambda figures: {"envelope": figures.learning_curves(points, axis="C", envelope=closed)},
-    )
+    budgets = {"budgets": {"accepted": len(closed.C), "refused": closed.refused}}
+
+    def draw(figures: Any) -> dict[str, Any]:
+        return {"envelope": figures.learning_curves(points, axis="C", envelope=closed)}
+
+    return _growth("envelope", points, (closed.N_law, closed.D_law), budgets, draw)
 
 
 def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document, drawn: Drawn) -> Fit:
-    bounds = {key: replace(law.exponent, name=key) for key, law in zip(("a", "b"), laws, strict=True)}
-    coefficients = {"N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient}
+    bounds = {key: replace(law.exponent, name=key) for key, law in zip("ab", laws)}
+    coefficients = {f"{key}_coefficient": law.coefficient for key, law in zip("ND", laws)}
     document = {
         "law": name,
         "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
@@ -442,9 +421,8 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
 
 def _counts(points: Points) -> Document:
     counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed")}
-    counts["planned"] = points.used + points.excluded + points.failed  # these are all cases
-    more = {"count": points.count(), "definitions": points.definitions, "pooled": points.pooled()}
-    return {"fitted": len(points), **counts, **more}
+    counts |= {"fitted": len(points), "planned": points.used + points.excluded + points.failed}  # these are all cases
+    return counts | {"count": points.count(), "definitions": points.definitions, "pooled": points.pooled()}
 
 
 def plain(value: Any) -> Any:
@@ -464,8 +442,7 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 
     def cells(name: str, value: Any) -> dict[str, Any]:
         if name.startswith("interval_"):
-            name = name.removeprefix("interval_")
-            return {f"{name}_{end}": None if value is None else value[end] for end in ("low", "high")}
+            return {f"{name.removeprefix('interval_')}_{end}": value and value[end] for end in ("low", "high")}
         return {name: json.dumps(value) if isinstance(value, Mapping | list) else value}
 
     return pandas.DataFrame([{k: v for item in row.items() for k, v in cells(*item).items()} for row in rows])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import nearest, plural, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import geometry, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
@@ -104,7 +105,7 @@ class FittedLaw:
     @cached_property
     def unreliable(self) -> tuple[str, ...]:
         """The reasons why the coverage of the intervals may be too low, one sentence each."""
-        return unreliable(self.problem, self.u)
+        return tuple(unreliable(self.problem, self.u))
 
     @property
     def residuals(self) -> np.ndarray:
@@ -186,8 +187,7 @@ def fit(
     points = table_of_columns(points)
     if not isinstance(objective, Objective):
         objective = named_objective(objective or form.objective)
-    problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
-    points = points.with_numbers(form)
+    problem, order = problem_of(form, points, objective, weights, group, fixed or {})
     screened = problem.thinned(SCREENED)
     begin = draw(screened, starts, seed) if isinstance(starts, int) else prepare(screened, np.asarray(starts, float))
     best, agreeing = search(screened, begin, REFINED, effort)
@@ -200,7 +200,7 @@ def fit(
     what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
     points.refuse(not best.converged[0], what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
-    return FittedLaw(form, points, problem, order, u, float(best.cost[0]), agreeing, seed)
+    return FittedLaw(form, points.with_numbers(form), problem, order, u, float(best.cost[0]), agreeing, seed)
 
 
 def table_of_columns(points: Points | Mapping[str, Any]) -> Points:
@@ -215,15 +215,14 @@ def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarr
     return form.predict(theta, flat).reshape(np.shape(theta)[:-1] + arrays[0].shape)
 
 
-def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
+def check_columns(form: Law, names: Collection[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
-    names, columns = list(names), {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
+    columns = {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
     for name in names:
-        if name not in columns:
-            raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
+        refuse(name not in columns, f"{form.name} has no column {name!r}", nearest(name, form.inputs), key=key)
     for name in form.inputs:
-        what, fix = f"{form.name} needs {', '.join(form.inputs)}", f"add {name}=…"
-        refuse(name not in names, what, fix, key=key or name)
+        needs = f"{form.name} needs {', '.join(form.inputs)}"
+        refuse(name not in names, needs, f"add {name}=…", key=key or name)
 
 
 @np.errstate(all="ignore")
@@ -255,30 +254,30 @@ def intervals(
         }
     n, p = len(fit.problem.observed), len(fit.problem.free)
     refuse(n <= p, f"{n} points leave no degree of freedom after {p} parameters", "add points")
-    # The intervals that decide whether a parameter is identified are computed once.
-    cached = dict(fit.bounds) if (method, level) == ("profile", LEVEL) else {}
-    missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in cached]
-    computed = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
-    both = cached | {interval.name: interval for interval in computed}
-    return {quantity.name: both[quantity.name] for quantity in each}
+    computed: dict[str, Interval] = {}
+    if (method, level) == ("profile", LEVEL):  # the intervals that decide whether a parameter is identified
+        computed = {name: fit.bounds[name] for name in names if isinstance(name, str) and name in fit.bounds}
+    missing = [one for one in each if one.name not in computed]
+    others = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
+    computed |= {interval.name: interval for interval in others}
+    return {one.name: computed[one.name] for one in each}
 
 
-def validated_problem(
+def problem_of(
     form: Law,
     points: Points,
     objective: Objective,
-    weights: np.ndarray | None,
-    group: str | np.ndarray | None,
-    fixed: Mapping[str, float],
+    weights: np.ndarray | None = None,
+    group: str | np.ndarray | None = None,
+    fixed: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Problem, np.ndarray]:
     """The problem in an order of rows that depends on their contents alone, and that order.
 
     Refused is what cannot determine the law.
     """
     for name, value in fixed.items():
-        root = form.tied.get(name)
+        root, fix = form.tied.get(name), nearest(name, form.parameter_names)
         refuse(root, f"is tied to {root}", f"fix {root}", key=name)
-        fix = nearest(name, form.parameter_names)
         refuse(name not in form.parameter_names, "is not a parameter of the law", fix, key=name)
         limits = form.parameters[form.parameter_names.index(name)]
         what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
@@ -287,14 +286,10 @@ def validated_problem(
     refuse(len(fixed) == len(form.parameters), what, "leave one of them free", key="fix")
     what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
     points.refuse(len(points) > MOST_POINTS, what, "keep one row a run, or some of them (--where)")
-    points.require(form.inputs, len(form.parameters) - len(fixed), form.target)
-    columns = {name: points.numbers(name) for name in form.inputs}
-    target = points.numbers(form.target)
-    least, is_log = float(target.min()), objective.space == "log"
-    refuse(is_log and least <= 0, "has no logarithm", "fit under the objective squared", key=form.target, value=least)
-    what, fix = "has one value, so there is nothing to explain", "map the column of the final losses"
-    points.refuse(least == target.max(), what, f"{fix}: --map loss=COLUMN", form.target, value=float(target[0]))
-    _refuse_floor(form, fixed, columns, target, points)
+    points.refuse_absent((*form.inputs, form.target))
+    columns, target = {name: points.numbers(name) for name in form.inputs}, points.numbers(form.target)
+    _refuse_columns(form, len(form.parameters) - len(fixed), columns, points)
+    _refuse_target(form, fixed, columns, target, points, objective)
     _refuse_geometry(form, fixed, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
     is_weight = weight.shape == (len(points),) and np.all(np.isfinite(weight) & (weight > 0))
@@ -320,18 +315,52 @@ def validated_problem(
     return problem, order
 
 
+def _refuse_columns(form: Law, parameters: int, columns: Columns, points: Points) -> None:
+    """Columns of one value, fewer distinct scales than parameters, and proportions that do not sum to one."""
+    table = np.column_stack([*columns.values()])
+    scales = len(np.unique(table, axis=0))
+    what = f"{plural(scales, 'distinct scale')} ({', '.join(columns)}) cannot determine {parameters} parameters"
+    fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
+    points.refuse(scales < parameters, what, fix)
+    for name, column in columns.items():
+        fix = f"add runs at another {name}, or fit a law without it"
+        points.refuse(
+            np.ptp(column) == 0, "has one value, so no law in it can be seen", fix, name, value=float(column[0])
+        )
+    if "p_1" in columns:
+        names = [name for name in columns if name.startswith("p_")]
+        mixture = np.column_stack([columns[name] for name in names])
+        wrong = (mixture < 0).any(1) | (np.abs(mixture.sum(1) - 1.0) > 0.01)
+        row = int(np.argmax(wrong))
+        what = f"{', '.join(names)} of row {row + 1} has a negative proportion or does not sum to 1"
+        shown = " + ".join(f"{value:g}" for value in mixture[row])
+        points.refuse(wrong.any(), what, "give every domain of the mixture a column of its fraction", "p", value=shown)
+
+
 @np.errstate(all="ignore")
-def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
-    """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
-    terms, lowest = form.jacobian(np.ones(len(form.parameters)), columns)[:, form.linear], target.min()
-    for place, index in enumerate(form.linear):
-        parameter = form.parameters[index]
-        value = fixed.get(parameter.name, parameter.lower)
+def _refuse_target(
+    form: Law,
+    fixed: Mapping[str, float],
+    columns: Columns,
+    target: np.ndarray,
+    points: Points,
+    objective: Objective,
+) -> None:
+    """A target without a logarithm or of one value, and a floor that is held above it: other terms can only add."""
+    lowest = float(target.min())
+    is_log, fix = objective.space == "log", "fit under the objective squared"
+    refuse(is_log and lowest <= 0, "has no logarithm", fix, key=form.target, value=lowest)
+    what, fix = "has one value, so there is nothing to explain", "map the column of the final losses: --map loss=COLUMN"
+    points.refuse(lowest == target.max(), what, fix, form.target, value=lowest)
+    terms = form.jacobian(np.ones(len(form.parameters)), columns)[:, form.linear]
+    for index, term in zip(form.linear, terms.T):
+        one = form.parameters[index]
+        value = fixed.get(one.name, one.lower)
         # Scores scatter about the level of chance.
-        is_floor = parameter.scale == "linear" and parameter.name != form.chance and np.all(terms[:, place] == 1.0)
+        is_floor = one.scale == "linear" and one.name != form.chance and np.all(term == 1.0) and np.all(terms >= 0)
         what = f"is a floor of the {form.target}, and the lowest {form.target} is {lowest:.4g}"
-        is_above, fix = is_floor and value >= lowest and np.all(terms >= 0), "hold it below that, or leave it free"
-        points.refuse(is_above, what, fix, parameter.name, value=value)
+        fix = "hold it below that, or leave it free"
+        points.refuse(is_floor and value >= lowest, what, fix, one.name, value=value)
 
 
 def is_on_a_line(logs: np.ndarray) -> bool:
@@ -344,7 +373,7 @@ def _refuse_geometry(
 ) -> None:
     """Points on one line, where terms cannot be told apart, and a loss that rises under a law that can only fall."""
     axes = [columns[name] for name in form.axes]
-    if "p_1" in form.axes or any(axis.min() <= 0 for axis in axes):  # proportions sum to one, near a line at times
+    if "p_1" in columns or min(axis.min() for axis in axes) <= 0:  # proportions sum to one, near a line at times
         return
     logs = np.log(np.column_stack(axes))
     logs -= logs.mean(0)
@@ -352,14 +381,15 @@ def _refuse_geometry(
     if not fixed and not form.tied and len(axes) > 1 and is_on_a_line(logs):
         weight = np.abs(np.linalg.svd(logs, full_matrices=False)[2][-1])
         first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
-        slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
-        ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
-        line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
+        x, y = np.log(columns[first]), np.log(columns[second])
+        slope = np.polyfit(x, y, 1)[0]
+        line = f"{second} ∝ {first}^{slope:.2g}"
+        line = f"{second} = {np.exp(np.mean(y - x)):.3g} {first}" if abs(slope - 1) < LINE else line
         what = f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished"
         fix = f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent"
         raise points.error(what, fix)
     # A law that can only fall, over a loss that rises with every column and with all of them, is a mistake.
-    can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
+    can_rise = any(one.scale == "linear" and one.lower < 0 for one in form.parameters)
     if form.target == "loss" and not can_rise and target.min() > 0 and len(logs) >= 5:
         height, size = np.log(target) - np.log(target).mean(), logs.sum(1)
         slope = float(size @ height / (size @ size))

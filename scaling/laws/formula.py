@@ -12,7 +12,6 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -33,27 +32,21 @@ _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:[ \u00a0\u202f]
 
 def parse_number(value: Any) -> float | None:
     """The number that a cell or a word writes, or None: 1e9, 10M, 1.5B, 1,000, 1_000."""
-    if isinstance(value, bool | np.bool_):
-        return None
-    scale = 1.0
-    if isinstance(value, str):
-        value = value.strip()
-        if suffixed := _SUFFIXED.fullmatch(value):
-            value, scale = suffixed["number"], SUFFIXES[suffixed["suffix"].lower()]
-        value = re.sub("[, \u00a0\u202f]", "", value) if _GROUPED.fullmatch(value) else value
+    text, scale = str(value).strip(), 1.0
+    if suffixed := _SUFFIXED.fullmatch(text):
+        text, scale = suffixed["number"], SUFFIXES[suffixed["suffix"].lower()]
+    if _GROUPED.fullmatch(text):
+        text = re.sub("[, \u00a0\u202f]", "", text)
     try:
-        number = float(value) * scale
-    except (TypeError, ValueError):
+        number = float(text) * scale
+    except ValueError:
         return None
-    except OverflowError:  # a whole number beyond the largest float
-        return math.inf if value > 0 else -math.inf
     is_whole = scale > 1 and abs(number) < 2**53 and abs(number - round(number)) < 1e-6
     return float(round(number)) if is_whole else number  # 1.1B is 1,100,000,000 exactly
 
 
 def is_empty(value: Any) -> bool:
-    is_nan = isinstance(value, float) and math.isnan(value)
-    return value is None or is_nan or (isinstance(value, str) and not value.strip())
+    return value is None or str(value).strip() in ("", "nan")
 
 
 def _numbers(cells: Iterable[Any]) -> list[float | None]:
@@ -68,11 +61,11 @@ def numeric(name: str, values: np.ndarray, source: str = "", lines: Sequence[int
     numbers = _numbers(values)
     if None in numbers:
         row = numbers.index(None)
-        cell, what = values[row], "is not a number" + ("" if lines else f", in row {row + 1}")
-        comma = isinstance(cell, str) and "," in cell
-        fix = "write a decimal point and no separators, such as 1000.5" if comma else "correct the cell or map another"
+        what = "is not a number" if lines else f"is not a number, in row {row + 1}"
+        is_comma = "," in str(values[row])
+        fix = "write a decimal point and no separators, such as 1000.5" if is_comma else "correct the cell"
         line = lines[row] if lines else None
-        raise ScalingError(what, file=source or None, line=line, key=name, value=cell, fix=fix)
+        raise ScalingError(what, file=source or None, line=line, key=name, value=values[row], fix=fix)
     return np.array(numbers, float)
 
 
@@ -120,8 +113,8 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
         digits, suffix = match["number"], match["suffix"]
         if digits:
             number = parse_number(digits + suffix) if suffixes or not suffix else None
-            refuse(number is None, f"has {match[0]!r}", f"write {digits}*{suffix}", **place)
-            refuse(number == math.inf, f"has {match[0]!r}, which is not a number", "write it as 1e9", **place)
+            fix = f"write {digits}*{suffix or 'N'}, or a number such as 1e9"
+            refuse(number in (None, math.inf), f"has {match[0]!r}", fix, **place)
             return f" {number!r} "
         if match["sign"]:
             return _SIGNS[match["sign"]]
@@ -131,35 +124,30 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
     def check(node: Expression, depth: int) -> None:
         """Refuse a tree that holds more than the grammar, and give each name its own word."""
         refuse(depth > DEEPEST, f"nests deeper than {DEEPEST}", "write a simpler formula", **place)
-        if isinstance(node, ast.Name):
-            name = node.id = names[int(node.id[1:])]
-            refuse(name in FUNCTIONS, f"has the function {name} without its argument", f"write {name}(…)", **place)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-            name = node.func.id = names[int(node.func.id[1:])]
-            fix = f"{nearest(name, FUNCTIONS)}; a product is {name}*(…)"
-            refuse(name not in FUNCTIONS, f"has no function {name!r}", fix, **place)
-            arguments, count = len(node.args), FUNCTIONS[name][0]
-            is_wrong = arguments < count or (arguments > count and name not in ("min", "max"))
-            refuse(is_wrong, f"gives {name} {arguments} arguments", f"it takes {count}", **place)
-        else:
-            refuse(isinstance(node, ast.Compare), "compares", "a comparison belongs to --where", **place)
-            is_number = isinstance(node, ast.Constant) and isinstance(node.value, float)
-            is_sign = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd)
-            is_operation = isinstance(node, ast.BinOp) and type(node.op) in OPERATORS
-            fix = "write one of numbers, names, + - * / ^ and functions"
-            refuse(not (is_number or is_sign or is_operation), "is not a formula", fix, **place)
+        match node:
+            case ast.Name():
+                name = node.id = names[int(node.id[1:])]
+                refuse(name in FUNCTIONS, f"has the function {name} without its argument", f"write {name}(…)", **place)
+            case ast.Call(func=ast.Name() as function, keywords=[]):
+                name = function.id = names[int(function.id[1:])]
+                fix = f"{nearest(name, FUNCTIONS)}; a product is {name}*(…)"
+                refuse(name not in FUNCTIONS, f"has no function {name!r}", fix, **place)
+                arguments, count = len(node.args), FUNCTIONS[name][0]
+                is_wrong = arguments < count or (arguments > count and name not in ("min", "max"))
+                refuse(is_wrong, f"gives {name} {arguments} arguments", f"it takes {count}", **place)
+            case ast.Constant(value=float()) | ast.UnaryOp(op=ast.USub() | ast.UAdd()):
+                pass
+            case _ if not (isinstance(node, ast.BinOp) and type(node.op) in OPERATORS):
+                fix = "write numbers, names, + - * / ^ and functions; a comparison belongs to --where"
+                raise ScalingError("is not a formula", fix=fix, **place)
         for part in parts(node):
             check(part, depth + 1)
 
-    what = f"is a formula of {len(text)} characters"
-    refuse(len(text) > LONGEST, what, f"{LONGEST} are the most", **place)
+    refuse(len(text) > LONGEST, f"has {len(text)} characters", f"{LONGEST} are the most", **place)
     try:
         expression = ast.parse(" ".join(_TOKEN.sub(python, text).split()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        breaks_off = not text.strip() or text.strip()[-1] in "+-*/^(,−·×÷"
-        refuse(breaks_off, "breaks off", "write what follows the last sign", **place)
-        matched = text.count("(") == text.count(")")
-        what = "is not a formula" if matched else "has a bracket that is not closed, or not opened"
+        what = "is not a formula: it breaks off, or has a bracket that is not closed, or not opened"
         fix = "write a sign between two values, such as 6*N, and balance the brackets"
         raise ScalingError(what, fix=fix, **place) from None
     check(expression, 1)
@@ -201,8 +189,7 @@ def evaluate(expression: Expression, values: Mapping[str, Value]) -> Value:
 
 SAME = 1e-9  # Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed
 
-COMPARISON = re.compile(r">=|<=|!=|==|=|<|>")
-_COMPARE: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+_COMPARISONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     ">=": np.greater_equal,
     "<=": np.less_equal,
     ">": np.greater,
@@ -210,55 +197,39 @@ _COMPARE: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "=": lambda left, right: np.isclose(left, right, rtol=SAME, atol=0.0),
     "!=": lambda left, right: ~np.isclose(left, right, rtol=SAME, atol=0.0) & ~np.isnan(left) & ~np.isnan(right),
 }
+_CONDITION = re.compile(
+    r"(?P<left>[^<>!=]+)(?P<sign>[<>!]=|==?|[<>])\s*(?:(?P<quote>['\"])(?P<quoted>.+)(?P=quote)|(?P<right>[^<>!=]+))"
+)
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A condition on rows, `C<1e21` or `corpus=c4`: formulas of columns, or a column of words and a word."""
+def matching(text: str, columns: Mapping[str, np.ndarray], option: str, source: str = "") -> np.ndarray:
+    """Whether each row meets a condition, `C<1e21` or `corpus=c4`: it compares formulas of columns, or a column of
+    words with a word.
+    """
+    place: dict[str, Any] = {"file": source or None, "key": option, "value": text}
+    match = _CONDITION.fullmatch(text.strip())
+    if match is None:
+        fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'; of two comparisons make two conditions"
+        raise ScalingError("is not a condition", fix=fix, **place)
+    left, sign, right = match["left"].strip(), match["sign"], (match["quoted"] or match["right"]).strip()
 
-    left: str
-    sign: str
-    right: str
+    def side(text: str) -> np.ndarray:
+        name = text.strip("`")
+        if name in columns:
+            return numeric(name, columns[name], source)
+        if (number := parse_number(text)) is not None:
+            return np.array(number)
+        expression = parse(text, option, suffixes=True)
+        for name in names(expression):
+            refuse(name not in columns, f"there is no column {name!r}", nearest(name, columns), **place)
+        return np.asarray(evaluate(expression, {n: numeric(n, columns[n], source) for n in names(expression)}), float)
 
-    def __str__(self) -> str:
-        return f"{self.left}{self.sign}{self.right}"
-
-    def mask(self, columns: Mapping[str, np.ndarray], option: str, source: str = "") -> np.ndarray:
-        """Whether each row meets the condition."""
-        place: dict[str, Any] = {"file": source or None, "key": option, "value": str(self)}
-
-        def side(text: str) -> np.ndarray:
-            if text in columns:
-                return numeric(text, columns[text], source)
-            if (plain := parse_number(text)) is not None:
-                return np.array(plain)
-            expression = parse(text, option, suffixes=True)
-            for name in names(expression):
-                is_word = text == self.right == name
-                what = f"{name!r} is not a bound: neither a number nor a column"
-                what = what if is_word else f"there is no column {name!r}"
-                refuse(name not in columns, what, nearest(name, columns), **place)
-            values = {name: numeric(name, columns[name], source) for name in names(expression)}
-            return np.asarray(evaluate(expression, values), float)
-
-        words = columns.get(self.left)
-        if words is not None and not np.issubdtype(words.dtype, np.number) and None in _numbers(words):
-            refuse(self.sign not in ("=", "!="), f"compares {self.left}, a column of words", "use = or !=", **place)
-            same = np.array([str(word) == self.right for word in words], bool)
-            return same if self.sign == "=" else ~same
-        with np.errstate(all="ignore"):
-            mask = _COMPARE[self.sign](side(self.left), side(self.right))
-        return np.broadcast_to(mask, (len(next(iter(columns.values()), ())),)).copy()
-
-
-def condition(text: str, option: str) -> Condition:
-    """The condition that `text` writes."""
-    left, *others = (part.strip() for part in COMPARISON.split(text, maxsplit=1))
-    right = others[0] if others else ""
-    fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
-    refuse(not left or not right, "is not a condition", fix, key=option, value=text)
-    sign, is_quoted = COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
-    fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
-    refuse(COMPARISON.search(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)
-    left = left.strip("`") if re.fullmatch("`[^`]+`", left) else left
-    return Condition(left, "=" if sign == "==" else sign, right[1:-1] if is_quoted else right)
+    words = columns.get(left.strip("`"))
+    if words is not None and words.dtype == object and None in _numbers(words):
+        same = np.array([str(word) == right for word in words], bool)
+        refuse(sign not in ("=", "==", "!="), f"compares {left}, a column of words", "use = or !=", **place)
+        refuse(sign != "!=" and not same.any(), f"no row has {text}", nearest(right, map(str, words)), **place)
+        return ~same if sign == "!=" else same
+    with np.errstate(all="ignore"):
+        mask = _COMPARISONS["=" if sign == "==" else sign](side(left), side(right))
+    return np.broadcast_to(mask, (len(next(iter(columns.values()), ())),)).copy()

@@ -22,8 +22,8 @@ import numpy as np
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.fit import FittedLaw, fit, validated_problem
-from scaling.laws.formula import COMPARISON, condition
+from scaling.laws.fit import FittedLaw, fit, problem_of
+from scaling.laws.formula import matching
 from scaling.laws.intervals import Method
 from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
@@ -53,15 +53,14 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    if text == "none":
-        return points, None
-    if text in (None, "largest"):
+    if text in (None, "none", "largest"):
         mask = held_out_runs(points)
-        return points.hold_out(mask) if mask.any() else (points, None)
-    if COMPARISON.search(str(text)):
-        mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
+        if text == "none" or not mask.any():
+            return points, None
+    elif any(sign in text for sign in "<>="):
+        mask = matching(text, points.columns, "hold-out", points.source)
     else:
-        column = points.numbers(str(text).strip().strip("`"))
+        column = points.numbers(text.strip().strip("`"))
         mask = column == column.max()
     what = f"holds out {'every run' if mask.all() else 'no run'}"
     refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
@@ -70,24 +69,19 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 
 def held_out_runs(points: Points) -> np.ndarray:
     """Whether the table's own column holds out each run; none without the column."""
-    cells = points[HELD_OUT].tolist() if HELD_OUT in points else [""] * len(points)
-    words = [str(cell).strip().casefold().removesuffix(".0") for cell in cells]
+    words = [str(cell).strip().casefold().removesuffix(".0") for cell in points.columns.get(HELD_OUT, ())]
     for word in words:
         points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
-    return np.array([YES[word] for word in words], bool)
+    return np.array([YES[word] for word in words] or np.zeros(len(points)), bool)
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """Runs that took no part in a fit, next to what it predicts for them."""
 
-    fit: FittedLaw | TwoStep
     points: Points
     predictions: tuple[Prediction, ...]
-
-    @property
-    def observed(self) -> np.ndarray:
-        return self.points[self.fit.form.target]
+    observed: np.ndarray
 
     @property
     def errors(self) -> np.ndarray:
@@ -95,25 +89,23 @@ class HeldOut:
         return np.array([prediction.estimate for prediction in self.predictions]) - self.observed
 
     @property
+    @np.errstate(divide="ignore", invalid="ignore")
     def relative_errors(self) -> np.ndarray:
         """Infinite or not a number where a score is 0: `errors` are known there too."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return self.errors / self.observed
+        return self.errors / self.observed
 
     @property
     def covered(self) -> np.ndarray:
         """Whether each loss is inside its interval of a new run; empty without intervals."""
-        intervals = [prediction.run for prediction in self.predictions if prediction.run is not None]
-        return np.array([interval.covers(loss) for interval, loss in zip(intervals, self.observed)], bool)
+        runs = [prediction.run for prediction in self.predictions if prediction.run is not None]
+        return np.array([run.covers(loss) for run, loss in zip(runs, self.observed)], bool)
 
     def to_json(self) -> dict[str, Any]:
-        run, sizes = self.predictions[0].run, np.abs([self.errors, self.relative_errors])
-        document: dict[str, Any] = {"n": len(self.observed)}
-        for name, of_kind in zip(("error", "relative_error"), sizes):
-            document |= {f"mean_absolute_{name}": float(of_kind.mean()), f"largest_{name}": float(of_kind.max())}
-        if run is None:
-            return document | {"covered": None, "level": None}
-        return document | {"covered": float(np.mean(self.covered)), "level": run.level}
+        run, document = self.predictions[0].run, dict[str, Any](n=len(self.observed))
+        for name, errors in (("error", self.errors), ("relative_error", self.relative_errors)):
+            document |= {f"mean_absolute_{name}": float(np.abs(errors).mean())}
+            document |= {f"largest_{name}": float(np.abs(errors).max())}
+        return document | {"covered": run and float(np.mean(self.covered)), "level": run and run.level}
 
 
 def judge(
@@ -123,28 +115,26 @@ def judge(
     if isinstance(fit, TwoStep):
         held_out = held_out.where(has_score(fit.form, held_out))
     held_out = held_out.with_numbers(fit.form)
-    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method)))
+    predictions = predict_runs(fit, rows_of(held_out, fit), level, method)
+    return HeldOut(held_out, tuple(predictions), held_out[fit.form.target])
 
 
-Refit = Callable[[np.ndarray], FittedLaw | TwoStep]  # A fit to the points outside a mask
-
-
-def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
+def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, choice: Choice | None = None) -> list[dict[str, Any]]:
     """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
 
-    `refit` fits the points that are left, by default the same law; for a law that was chosen it chooses again, and the
-    choice has not seen the runs that are left out either. Refits that leave fewer than three points for each parameter,
-    or that do not converge, are left out. The rows are those of docs/json.md.
+    The same law is fitted to the points that are left. A law of a `choice` is chosen again, and the choice has not seen
+    the runs that are left out either. Refits that leave fewer than three points for each parameter, or that do not
+    converge, are left out. The rows are those of docs/json.md.
     """
     columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
-    refit, tests = refit or (lambda mask: fit.without(mask, FINAL_STARTS)), dict[tuple[str, int], dict[str, Any]]()
+    tests: dict[tuple[str, int], dict[str, Any]] = {}
     for (axis, values), fraction in product(columns.items(), (0.2, 0.4)):
         mask = largest(values, fraction)
         key, few = (axis, int(mask.sum())), (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted
         if values.min() <= 0 or key in tests or few:
             continue
         with suppress(ScalingError):
-            smaller = refit(mask)
+            smaller = fit.without(mask, FINAL_STARTS) if choice is None else choice.without(fit, mask)
             judged = judge(smaller, fit.points.hold_out(mask)[1], level, "t")
             document = judged.to_json()
             tests[key] = {
@@ -187,6 +177,7 @@ class Choice:
 
     trials: tuple[Trial, ...]
     rows: Mapping[str, int]  # How many runs each test held out
+    objective: Objective | None  # of all candidates, where one was asked for
 
     def fit(self, points: Points, **choices: Any) -> FittedLaw:
         """The best candidate fitted to points; the next one where it does not converge on these."""
@@ -195,18 +186,24 @@ class Choice:
                 return trial.fit(points, **choices)
         return self.trials[-1].fit(points, **choices)
 
+    def without(self, fit: FittedLaw | TwoStep, mask: np.ndarray) -> FittedLaw:
+        """The law that is chosen for the points of a fit outside the mask, fitted to these."""
+        assert isinstance(fit, FittedLaw)
+        rest, groups = fit.points.hold_out(mask)[0], None if fit.groups is None else fit.groups[~mask]
+        return choose(rest, objective=self.objective, seed=fit.seed).fit(rest, group=groups, seed=fit.seed)
+
     def to_json(self) -> dict[str, Any]:
         trials = [
             {
                 "law": trial.form.name,
                 "objective_kind": trial.objective.name,
                 "cost_power": trial.power,
-                "errors": {name: error if np.isfinite(error) else None for name, error in trial.errors.items()},
+                "errors": trial.errors,
                 "score": trial.score,
             }
             for trial in self.trials
         ]
-        return {"tests": dict(self.rows), "trials": trials}
+        return {"tests": self.rows, "trials": trials}
 
 
 def candidates(points: Points) -> list[Law]:
@@ -214,7 +211,6 @@ def candidates(points: Points) -> list[Law]:
 
     The target is the first of `loss`, `loss_u` and the scores that the table has.
     """
-    varying = {name for name, column in points.columns.items() if len(set(column.tolist())) > 1}
     names = set(points.columns)
     if {"N", "D"} <= names:
         # A law of the shape is a candidate where the table has both columns of it and they vary.
@@ -224,34 +220,32 @@ def candidates(points: Points) -> list[Law]:
     forms = [form for form in laws().values() if not form.name.startswith("mixture_")]
     if domains >= 2:
         forms += [named(f"mixture_{kind}_{domains}") for kind in ("exponential", "joint")]
-    # A law in a column of one value cannot be seen.
-    applicable = [form for form in forms if {*form.inputs, form.target} <= names and varying.issuperset(form.inputs)]
+    applicable = [form for form in forms if {*form.inputs, form.target} <= names]
     targets = ["loss", "loss_u", *(form.target for form in applicable)]
-    by_target = ([form for form in applicable if form.target == name] for name in targets)
-    chosen = next(filter(None, by_target), [])
+    target = next((name for name in targets if any(form.target == name for form in applicable)), None)
     what = f"no law has its columns in the table ({', '.join(points.columns)})"
     fix = f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns"
-    points.refuse(not chosen, what, fix, "law", value="auto")
+    points.refuse(target is None, what, fix, "law", value="auto")
 
-    def check(form: Law) -> None:  # a column may have gaps, and the points may lie on one line
+    def check(form: Law) -> None:  # a column may have gaps or one value, and the points may lie on one line
         law, held = constrained_law(form, points)
-        validated_problem(law, points, tolerant_objective(form), None, None, held)
+        problem_of(law, points, tolerant_objective(form), fixed=held)
 
-    fitting = passing(chosen, check)
+    fitting = passing([form for form in applicable if form.target == target], check)
     return [form for form in fitting if not any(set(form.inputs) < set(other.inputs) for other in fitting)]
 
 
 def passing(forms: Sequence[Law], check: Callable[[Law], Any]) -> list[Law]:
     """The laws that a check does not refuse; where it refuses all, its last refusal."""
-    passed, refusal = [], None
+    passed, refused = [], []
     for form in forms:
         try:
             check(form)
             passed.append(form)
         except ScalingError as error:
-            refusal = error
-    if refusal is not None and not passed:
-        raise refusal
+            refused.append(error)
+    if not passed:
+        raise refused[-1]
     return passed
 
 
@@ -290,18 +284,18 @@ def choose(
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
     seen = errors[:, ~np.isnan(errors).all(0)]
-    what, fix = f"{plural(len(points), 'run')} are too few to test a law on the largest of them", "name a law"
-    points.refuse(not seen.size, what, fix, "law", value="auto")
+    what = f"{plural(len(points), 'run')} are too few to test a law on the largest of them"
+    points.refuse(not seen.size, what, "name a law", "law", value="auto")
     # A candidate that cannot be fitted in a test counts as three times the worst error there.
     low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), 3.0 * np.nanmax(seen, axis=0)
     logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
-    scores = np.exp(logs.sum(1) / max(len(tests), 1))  # the geometric mean of the error over the lowest of each test
+    scores = np.exp(logs.sum(1) / len(tests))  # the geometric mean of the error over the lowest of each test
     judged = (
-        replace(trial, errors=dict(zip(tests, row, strict=True)), score=score)
-        for trial, row, score in zip(trials, errors.tolist(), scores.tolist(), strict=True)
+        replace(trial, errors=dict(zip(tests, row)), score=score)
+        for trial, row, score in zip(trials, errors.tolist(), scores.tolist())
     )
     ranked = sorted(judged, key=lambda trial: trial.score)  # ties keep their order
-    return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()})
+    return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()}, objective)
 
 
 def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -318,9 +312,9 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
     masks["spread"] = np.isin(np.arange(len(points)), order[1::4])
     tests: dict[str, np.ndarray] = {}
     for name, mask in masks.items():
-        seen = any(np.array_equal(mask, other) for other in tests.values())
+        is_new = not any(np.array_equal(mask, other) for other in tests.values())
         # By whole levels the largest may be more than half of the runs.
-        if mask.mean() <= 0.5 and (~mask).sum() >= fewest and mask.sum() >= 2 and not seen:
+        if mask.mean() <= 0.5 and (~mask).sum() >= fewest and mask.sum() >= 2 and is_new:
             tests[name] = mask
     return tests
 

@@ -267,11 +267,9 @@ def composed(loss: Law, task: Law) -> Law:
 
 def by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is stated of the parameters of each of two steps, under its own names: those of the second have a prefix."""
-    second = {name for name in stated if name.startswith(PREFIX)}
-    return (
-        {name: stated[name] for name in stated if name not in second},
-        {name.removeprefix(PREFIX): stated[name] for name in stated if name in second},
-    )
+    first = {name: value for name, value in stated.items() if not name.startswith(PREFIX)}
+    second = {name.removeprefix(PREFIX): value for name, value in stated.items() if name not in first}
+    return first, second
 
 
 def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Law:
@@ -280,18 +278,17 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
         ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
         return composed(*map(constrained, law.steps, by_step(ties), by_step(limits)))
     kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
-    for option, name in [*(("tie", name) for tie in ties.items() for name in tie), *(("bounds", n) for n in limits)]:
-        fix = nearest(name, kinds)
-        refuse(name not in kinds, "is not a parameter of the law", fix, key=f"{option} {name}")
-    roots = dict(ties)  # for each tied parameter the one that stays free
-    for name in ties:
-        for _ in ties:
-            roots[name] = ties.get(roots[name], roots[name])
-        root = roots[name]
-        refuse(root in ties, "ties parameters in a circle", "leave one of them free", key="tie", value=name)
-        what, fix = f"{name} and {root} are of different kinds", "tie two exponents, for example"
-        refuse(kinds[name] != kinds[root], what, fix, key="tie", value=f"{name}={root}")
+    for key in [*(f"tie {name}" for tie in ties.items() for name in tie), *(f"bounds {name}" for name in limits)]:
+        name = key.partition(" ")[2]
+        refuse(name not in kinds, "is not a parameter of the law", nearest(name, kinds), key=key)
+    roots: dict[str, str] = {}  # for each tied parameter the one that stays free
+    for name, other in ties.items():
+        root = roots.get(other, other)
+        refuse(root == name, "ties parameters in a circle", "leave one of them free", key="tie", value=name)
+        what, value = f"{name} and {root} are of different kinds", f"{name}={root}"
+        refuse(kinds[name] != kinds[root], what, "tie two exponents, for example", key="tie", value=value)
         refuse(name in limits, f"is tied to {root}", f"bound {root}", key=f"bounds {name}")
+        roots = {each: root if of == name else of for each, of in roots.items()} | {name: root}
     names = law.parameter_names
     free = [index for index, name in enumerate(names) if name not in roots]
     indices = [free.index(names.index(roots.get(name, name))) for name in names]
@@ -313,15 +310,15 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
 def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     """The parameter within stated bounds, looked for where its own range and the bounds meet."""
     own = parameter.lower, parameter.upper
-    low, high = (end if np.isfinite(end) else bound for end, bound in zip(limits, own, strict=True))
-    key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
-    refuse(not low < high, "are no bounds", fix, key=key, value=f"{low:g}:{high:g}")
-    kind, start = ("linear" if low < 0 else parameter.scale), parameter.start
-    low = max(low, parameter.lower) if kind == "log" else low
+    low, high = (end if np.isfinite(end) else bound for end, bound in zip(limits, own))
+    what, value = "are no bounds", f"{low:g}:{high:g}"
+    refuse(not low < high, what, "write low:high, such as 0:2", key=f"bounds {parameter.name}", value=value)
+    scale, start = ("linear" if low < 0 else parameter.scale), parameter.start
+    low = max(low, parameter.lower) if scale == "log" else low
     if not isinstance(start, str):
         inside = max(start[0], low), min(start[1], high)
         start = inside if inside[0] < inside[1] else (low, high)
-    return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
+    return replace(parameter, scale=scale, lower=low, upper=high, start=start, bounded=True)
 
 
 # Dual numbers

@@ -59,6 +59,9 @@ class Optimum:
     D: Interval
     loss: Interval
 
+    def to_json(self) -> dict[str, Any]:
+        return {"N": self.N.to_json(), "D": self.D.to_json(), "loss": self.loss.to_json()}
+
 
 def optimal(
     fit: FittedLaw, C: float, *, served: float = 0.0, method: Method = "profile", level: float = 0.95

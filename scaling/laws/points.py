@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,8 @@ import numpy as np
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
-from scaling.laws.formula import condition, evaluate, is_empty, names, numeric, parse, parse_number
+from scaling.laws.formula import evaluate, is_empty, matching, numeric, parse, parse_number
+from scaling.laws.formula import names as variables
 from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
 
 # What tables call these columns, in small letters.
@@ -56,11 +58,19 @@ STATES = {
 }
 
 
-# Units of a loss that are not nats.
+# Units of a loss by the words that name them.
 UNITS = {
+    "nats": re.compile(r"\bnats?\b"),
     "perplexity": re.compile(r"\b(perplexity|ppl)\b"),
     "bits per token": re.compile(r"\b(bits?[ /](per |a )?token|bpt)\b"),
     "bits per byte": re.compile(r"\b(bits?[ /](per |a )?(byte|character)|bpb|bpc)\b"),
+}
+
+# The definition of a loss in nats, by the unit that it had.
+NATS = {
+    "perplexity": "nats per token, the logarithm of the {0}",
+    "bits per token": "nats per token, ln 2 times the {1}",
+    "bits per byte": "nats per byte, ln 2 times the {1}",
 }
 
 TABLE = "points.csv"
@@ -117,16 +127,14 @@ class Points:
 
     def where(self, mask: np.ndarray) -> Points:
         """The points of a boolean mask; those left out are counted as excluded."""
-        mask = np.asarray(mask)
-        is_mask = mask.dtype == bool and mask.shape == (len(self),)
-        refuse(
-            not is_mask, "expected one true or false for each point", "compare a column", key="mask", value=mask.shape
-        )
-        return replace(self.take(mask), excluded=self.excluded + int((~mask).sum()))
+        is_mask, fix = np.shape(mask) == (len(self),) and np.asarray(mask).dtype == bool, "compare a column"
+        refuse(not is_mask, "expected one true or false for each point", fix, key="mask", value=np.shape(mask))
+        rows = self.take(mask)
+        return replace(rows, excluded=self.excluded + len(self) - len(rows))
 
-    def take(self, order: np.ndarray) -> Points:
-        """The points in another order, or drawn again as a bootstrap does; the counts stay those of the table."""
-        return replace(self, columns={name: column[order] for name, column in self.columns.items()})
+    def take(self, rows: np.ndarray) -> Points:
+        """The points of a mask or at some places; the counts stay those of the table."""
+        return replace(self, columns={name: column[rows] for name, column in self.columns.items()})
 
     def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
         """The points to fit and those of the mask, held out to test the fit; both count as used."""
@@ -145,9 +153,9 @@ class Points:
 
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
-        kinds = {name: len(set(column.tolist())) for name, column in self.columns.items() if column.dtype == object}
-        names = {"run", "trunk", "status", "held_out"}
-        return {name: count for name, count in kinds.items() if name not in names and 1 < count <= len(self) / 2}
+        words = {name: column for name, column in self.columns.items() if column.dtype == object}
+        kinds = {name: len(set(words[name])) for name in words if name not in ("run", "trunk", "status", "held_out")}
+        return {name: count for name, count in kinds.items() if 1 < count <= len(self) / 2}
 
     def runs(self) -> dict[str, np.ndarray]:
         """The rows of each run by its name, in the order of the table."""
@@ -163,40 +171,13 @@ class Points:
         missing, wrong = int((~np.isfinite(column)).sum()), int((column <= 0).sum()) if name in POSITIVE else 0
         fix = "fill them, or mark those runs as diverged or failed in a `status` column"
         self.refuse(missing, f"{missing} of {len(column)} values are missing or not finite", fix, name)
+        low, high = float(column.min(initial=np.inf)), float(column.max(initial=0.0))
         fix = f"correct {wrong} of {len(column)} rows, or leave them out: --where '{name}>0'"
-        least = float(column.min(initial=np.inf))
-        self.refuse(wrong, f"must be positive ({MEANINGS.get(name)})", fix, name, value=least)
-        if name in PROPORTIONS:
-            most = float(column.max(initial=0.0))
-            what, fix = "is a fraction, from 0 to 1", f"write --map '{name}={name}/100' for percent"
-            self.refuse(least < 0 or most > 1, what, fix, name, value=least if least < 0 else most)
+        self.refuse(wrong, f"must be positive ({MEANINGS.get(name)})", fix, name, value=low)
+        what, fix = "is a fraction, from 0 to 1", f"write --map '{name}={name}/100' for percent"
+        is_fraction = low >= 0 and high <= 1
+        self.refuse(name in PROPORTIONS and not is_fraction, what, fix, name, value=low if low < 0 else high)
         return column
-
-    @property
-    def nothing_finished(self) -> tuple[str, str]:
-        return f"there is no finished run to fit: {self.count()}", "finish some, or correct their `status`"
-
-    def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
-        """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
-        self.refuse_absent(inputs if target is None else (*inputs, target))
-        table = np.column_stack([self.numbers(name) for name in inputs])
-        self.refuse(not len(self), *self.nothing_finished)
-        for name, column in zip(inputs, table.T):
-            fix = f"add runs at another {name}, or fit a law without it"
-            self.refuse(
-                np.ptp(column) == 0, "has one value, so no law in it can be seen", fix, name, value=float(column[0])
-            )
-        scales = len(np.unique(table, axis=0))
-        what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
-        fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
-        self.refuse(scales < parameters, what, fix)
-        proportions = [name for name in inputs if re.fullmatch(r"p_\d+", name)]
-        mixture = table[:, [inputs.index(name) for name in proportions]]
-        wrong = ((mixture < 0).any(1) | (np.abs(mixture.sum(1) - 1.0) > 0.01)) & bool(proportions)
-        row = int(np.argmax(wrong))
-        what = f"{', '.join(proportions)} of row {row + 1} has a negative proportion or does not sum to 1"
-        shown = " + ".join(f"{value:g}" for value in mixture[row])
-        self.refuse(wrong.any(), what, "give every domain of the mixture a column of its fraction", "p", value=shown)
 
     def refuse_absent(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
@@ -232,52 +213,47 @@ def load_points(
     column counts the runs that did not finish: diverged and pruned runs are excluded, others failed. Errors call the
     table `name`.
     """
-    rename, define = rename or {}, define or {}
+    define = define or {}
     if isinstance(source, str | Path):
         path = table_of(Path(source)) if Path(source).is_dir() else Path(source)
-        raw, name = _read(path), name or str(path)
+        table, name = _read(path), name or str(path)
     elif hasattr(source, "columns"):
-        raw = {str(column): list(source[column]) for column in source.columns}
+        table = {str(column): list(source[column]) for column in source.columns}
     else:
-        raw = source if isinstance(source, Mapping) else _of_records(source)
-    columns = {column: _typed(column, list(values)) for column, values in raw.items()}
-    points = _renamed(Points(columns, source=name), rename)
+        table = source if isinstance(source, Mapping) else _of_records(source)
+    raw = {column: np.fromiter(values, object) for column, values in table.items()}
+    names = {new: origin.strip("`") if origin.strip("`") in raw else origin for new, origin in (rename or {}).items()}
+    formulas = {new: origin for new, origin in names.items() if origin not in raw}
+    renamed = _computed(Points(raw, source=name), names, formulas)
+    points = replace(renamed, columns={column: _typed(column, cells) for column, cells in renamed.columns.items()})
     for text in where:
-        rule = condition(text, "where")
-        mask = rule.mask(points.columns, "where", name)
-        values = points[rule.left].tolist() if rule.left in points and rule.sign == "=" else []
-        choices = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        fix = nearest(rule.right, choices) if choices and not mask.any() else "choose another bound"
-        points.refuse(not mask.any(), f"no row has {rule}", fix, "where")
+        mask = matching(text, points.columns, "where", name)
+        points.refuse(not mask.any(), f"no row has {text}", "choose another bound", "where")
         points = points.take(mask)
-    if "trunk" in points:  # a run without a trunk shares nothing
-        labels = ["" if is_empty(label) else str(label) for label in points["trunk"].tolist()]
-        labels = [label or f"run {place}" for place, label in enumerate(labels)] if any(labels) else None
-        columns = {column: values for column, values in points.columns.items() if column != "trunk"}
-        points = replace(points, columns=columns if labels is None else {**columns, "trunk": np.array(labels, object)})
-    numbers = {}
-    for column in POSITIVE & points.columns.keys():  # one of words is a mistake where a law reads it
-        with suppress(ScalingError):
-            numbers[column] = numeric(column, points[column])
-    points = _finished(replace(points, columns={**points.columns, **numbers}))
+    points = _finished(points)
+    what = f"there is no finished run to fit: {points.count()}"
+    points.refuse(not len(points), what, "finish some, or correct their `status`")
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define.keys() - subjects:
         fix = nearest(subject, subjects)
         raise ScalingError("is neither a column nor a part of the setup", fix=fix, key=f"define {subject}")
-    formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
-    kept_columns = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
-    points = replace(points, columns=kept_columns, definitions=definitions)
-    points = _in_nats(points, rename.get("loss", "loss"), computed="loss" in formulas.keys() - define.keys())
+    has_trunks = not all(is_empty(trunk) for trunk in points.columns.get("trunk", ()))
+    left_out = [name for name in points.columns if name.endswith(DEFINITION) or (name == "trunk" and not has_trunks)]
+    columns = {name: values for name, values in points.columns.items() if name not in left_out}
+    points = replace(points, columns=columns, definitions=definitions)
+    points = _in_nats(points, names.get("loss", "loss"), is_computed="loss" in formulas.keys() - define.keys())
     # One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens.
     along = ("run", "S", "D", "step", "kind")
     keys = [each for each in along if each in points] if "run" in points else list(points.columns)
-    # As text, by which empty cells are equal.
-    rows = Counter(zip(*(map(str, points[each].tolist()) for each in keys), strict=True)) if keys else Counter()
-    twice = [dict(zip(keys, row, strict=True)) for row, times in rows.items() if times > 1]
-    example = ", ".join(f"{each}={value}" for row in twice[:1] for each, value in list(row.items())[:4])
+    rows = Counter(zip(*(map(str, points[each]) for each in keys)))  # as text, by which empty cells are equal
+    twice = [row for row, times in rows.items() if times > 1]
+    example = ", ".join(f"{each}={value}" for row in twice[:1] for each, value in list(zip(keys, row))[:4])
     what = f"{plural(len(twice), 'run')} {'is' if len(twice) == 1 else 'are'} in the table more than once: {example}"
     points.refuse(twice, what, "keep one row a run, or give each its own `run` or `seed`")
+    if has_trunks:  # a run without a trunk shares nothing
+        trunks = [f"run {row}" if is_empty(trunk) else str(trunk) for row, trunk in enumerate(points["trunk"])]
+        points = replace(points, columns={**points.columns, "trunk": np.array(trunks, object)})
     return points
 
 
@@ -307,41 +283,39 @@ def known_chance(form: Law, points: Points) -> dict[str, float]:
     return {form.chance: 1.0 - chance if form.target == "error" else chance}
 
 
-def _typed(name: str, values: list[Any]) -> np.ndarray:
-    """Numbers where every filled cell is a plain one, else words: 10M may be a run's name, and 1e6 a number.
-
-    An empty cell is a missing number or an empty word.
+def _typed(name: str, cells: np.ndarray) -> np.ndarray:
+    """Numbers where every filled cell is one, else words. 10M is a number under the name of a column that holds
+    positive numbers alone, and may be a run's name elsewhere. An empty cell is a missing number or an empty word.
     """
-    empty = [is_empty(value) for value in values]
-    if not any(isinstance(value, bool | np.bool_) for value in values) and (name in POSITIVE or not all(empty)):
+    empty, is_bool = [is_empty(cell) for cell in cells], any(isinstance(cell, bool | np.bool_) for cell in cells)
+    if not is_bool and (name in POSITIVE or not all(empty)):
         with suppress(TypeError, ValueError, OverflowError):
-            column = np.array([np.nan if none else value for value, none in zip(values, empty, strict=True)], float)
-            if column.ndim == 1:
-                return column
-    return np.array(["" if none else str(value) for value, none in zip(values, empty, strict=True)], dtype=object)
+            return np.where(empty, np.nan, cells).astype(float)
+    if name in POSITIVE:
+        with suppress(ScalingError):  # a word is a mistake where a law reads it
+            return numeric(name, cells)
+    return np.array(["" if none else str(cell) for none, cell in zip(empty, cells)], object)
 
 
-def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
-    """The columns under the names of `rename`, the computed ones after those they are computed from."""
-    renamed = {name: table[origin] for name, origin in rename.items() if origin in table}
-    sources = {rename[name]: column for name, column in renamed.items()}
-    columns = {name: column for name, column in table.columns.items() if name not in sources} | renamed
-    computed = {name: SHORTHANDS.get(origin, origin) for name, origin in rename.items() if name not in renamed}
-    formulas = {name: parse(text, f"map {name}") for name, text in computed.items()}
-    while formulas:
-        ready = (name for name, formula in formulas.items() if not formulas.keys() - {name} & {*names(formula)})
-        name, choices = next(ready, ""), {**sources, **columns}
-        circle = [f"{other}={rename[other]}" for other in formulas]
-        refuse(not name, "is computed from itself", "name the columns", key="map", value=circle[0])
-        formula = formulas.pop(name)
-        if absent := [other for other in names(formula) if other not in choices]:
-            # `train/los` is a misspelt `train/loss`, not a quotient.
-            near = nearest(rename[name], choices)
-            fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
-            raise table.error(f"there is no column {rename[name] if fix is near else absent[0]!r}", fix)
-        values = {other: numeric(other, choices[other], table.source) for other in names(formula)}
+def _computed(table: Points, names: Mapping[str, str], formulas: Mapping[str, str]) -> Points:
+    """The columns under their new names, and those of formulas, each after the columns that it is computed from."""
+    renamed = {name: table[origin] for name, origin in names.items() if name not in formulas}
+    columns = {name: column for name, column in table.columns.items() if name not in names.values()} | renamed
+    parsed = {name: parse(SHORTHANDS.get(text, text), f"map {name}") for name, text in formulas.items()}
+    needs = {name: parsed.keys() & {*variables(formula)} - {name} for name, formula in parsed.items()}
+    try:
+        order = [*TopologicalSorter(needs).static_order()]
+    except CycleError as error:
+        name = error.args[1][0]
+        value = f"{name}={names[name]}"
+        raise ScalingError("is computed from itself", fix="name the columns", key="map", value=value) from None
+    for name in order:
+        choices = {**table.columns, **columns}
+        if absent := [other for other in variables(parsed[name]) if other not in choices]:
+            raise table.error(f"there is no column {absent[0]!r}", nearest(absent[0], [*choices, *SHORTHANDS]))
+        values = {other: numeric(other, choices[other], table.source) for other in variables(parsed[name])}
         with np.errstate(all="ignore"):
-            columns[name] = np.full(len(table), evaluate(formula, values), float)
+            columns[name] = np.full(len(table), evaluate(parsed[name], values), float)
     return replace(table, columns=columns)
 
 
@@ -350,20 +324,18 @@ def _finished(table: Points) -> Points:
 
     The column is `status`; or as W&B and others head it (`State`), where every value in it is a status of a run.
     """
-    likely = [name for name in table.columns if name.casefold() in ("status", "state")]
-    for column in ("status",) if "status" in table else likely:
-        words = [re.sub("[ -]", "_", str(state).strip().casefold()) for state in table[column]]
-        unknown = [row for row, word in enumerate(words) if word not in STATES]
-        if unknown and column != "status":
-            continue
-        for row in unknown[:1]:
-            fix, value = nearest(words[row], STATES), str(table[column][row])
-            raise table.error(f"is no known status of a run, in row {row + 1}", fix, column, value=value)
-        states = np.array([STATES[word] for word in words], object)
-        columns = {"status" if name == column else name: values for name, values in table.columns.items()}
-        counts = {kind: int((states == kind).sum()) for kind in ("excluded", "failed")}
-        return replace(table, columns=columns, **counts).take(states == "finished")
-    return table
+    column = next((name for name in sorted(table.columns, reverse=True) if name.casefold() in ("status", "state")), "")
+    words = [re.sub("[ -]", "_", str(state).strip().casefold()) for state in table.columns.get(column, ())]
+    unknown = next((row for row, word in enumerate(words) if word not in STATES), None)
+    if not words or (unknown is not None and column != "status"):
+        return table
+    if unknown is not None:
+        what, fix = f"is no known status of a run, in row {unknown + 1}", nearest(words[unknown], STATES)
+        raise table.error(what, fix, column, value=str(table[column][unknown]))
+    states = [STATES[word] for word in words]
+    columns = {"status" if name == column else name: values for name, values in table.columns.items()}
+    table = replace(table, columns=columns, excluded=states.count("excluded"), failed=states.count("failed"))
+    return table.take(np.array(states) == "finished")
 
 
 def _definitions(table: Points) -> dict[str, str]:
@@ -371,39 +343,35 @@ def _definitions(table: Points) -> dict[str, str]:
     stated = {}
     for name in table.columns:
         if name in IDENTITIES or name.endswith(DEFINITION):
-            kinds = sorted({str(value) for value in table[name]})
+            kinds = sorted(set(map(str, table[name])))
             what = f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law"
             table.refuse(len(kinds) > 1, what, f"choose one by --where {name}=…", name)
             stated |= {name.removesuffix(DEFINITION): kind for kind in kinds if kind}
     return stated
 
 
-def _in_nats(points: Points, column: str, computed: bool) -> Points:
+def _in_nats(points: Points, column: str, is_computed: bool) -> Points:
     """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats. A
-    loss that a formula has `computed` is taken as it is.
+    loss that a formula has computed is taken as it is.
     """
     if "loss" not in points or points["loss"].dtype == object:
         return points
-    loss, stated = points["loss"], None if computed else points.definitions.get("loss")
-    words, finite = re.sub(r"[_\-./]+", " ", (stated or column).casefold()), loss[np.isfinite(loss)]
+    loss, stated = points["loss"], None if is_computed else points.definitions.get("loss")
+    words = re.sub(r"[_\-./]+", " ", (stated or ("" if is_computed else column)).casefold())
     unit = next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
-    is_quoted = re.fullmatch("`[^`]+`", column)  # a column under its name, and no formula
-    unit = None if re.search(r"\bnats?\b", words) or (computed and not is_quoted) else unit
-    if stated is None:
-        median, likely = float(np.median(finite)) if len(finite) else 0.0, (unit or "perplexity").replace(" ", "_")
-        named = f"the column {column} is {unit} by its name"
-        what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
-        fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
-        # Beyond ln of a vocabulary of a million the median run is worse than a uniform guess.
-        points.refuse(unit or median > 14.0, what, fix, "loss")
-    elif unit == "perplexity":
-        least, fix = float(finite.min(initial=1.0)), "write --define loss=nats_per_token if it is the logarithm"
-        points.refuse(least < 1, "is not a perplexity, which is 1 or more", fix, "loss", value=least)
+    if unit == "nats" or (stated and unit is None):
+        return points
+    if stated and unit:
         with np.errstate(all="ignore"):
-            return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
-    elif unit:
-        definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
-        return points.with_column("loss", loss * np.log(2.0), definition)
+            nats = np.log(loss) if unit == "perplexity" else loss * np.log(2.0)
+        return points.with_column("loss", nats, NATS[unit].format(stated, stated.replace("_", " ")))
+    finite, likely = loss[np.isfinite(loss)], (unit or "perplexity").replace(" ", "_")
+    median = float(np.median(finite)) if len(finite) else 0.0
+    named = f"the column {column} is {unit} by its name"
+    what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
+    fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
+    # Beyond ln of a vocabulary of a million the median run is worse than a uniform guess.
+    points.refuse(unit or median > 14.0, what, fix, "loss")
     return points
 
 
@@ -451,13 +419,12 @@ def _separated(path: Path) -> dict[str, list[str]]:
         except csv.Error as error:
             line = reader.line_num
             raise ScalingError(f"is not CSV ({error})", file=path, line=line, fix="correct the line") from None
-    for name, times in Counter(header).items():
-        refuse(times > 1, f"two columns are called {name!r}", "rename one", file=path, line=1)
+    twice = next((name for name in header if header.count(name) > 1), None)
+    refuse(twice is not None, f"two columns are called {twice!r}", "rename one", file=path, line=1)
     for line, row in rows:
         what = f"has {len(row)} cells under a header of {len(header)}"
-        fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
-        refuse(len(row) != len(header), what, fix, file=path, line=line)
-    columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
+        refuse(len(row) != len(header), what, "correct the line; put 1,000 in quotes", file=path, line=line)
+    columns = {name: list(cells) for name, cells in zip(header, zip(*(row for _, row in rows)))}
     for name in USUAL_NAMES.keys() & columns.keys():  # the line is known here; a column of words may have such a name
         if any(parse_number(cell) is not None for cell in columns[name]):
             numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])

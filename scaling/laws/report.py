@@ -37,8 +37,7 @@ class Report(TableResult):
 
     def _steps(self) -> list[tuple[str, Row]]:
         """The documents of both steps of a law under the name of what each predicts, or the one there is."""
-        steps = self.document.get("steps")
-        return [("", self.document)] if steps is None else [(f"{step['target']}: ", step) for step in steps]
+        return [(f"{step['target']}: ", step) for step in self.document.get("steps", ())] or [("", self.document)]
 
     def heading(self) -> Iterator[str]:
         """The law, its citation, the points, the range and definition of each column, and how close the law comes."""
@@ -50,11 +49,11 @@ class Report(TableResult):
         kinds += [f"{points[k]} {k.replace('_', ' ')}" for k in ("held_out", "excluded", "failed") if points[k]]
         source = f"{points['source']}: " if points["source"] else ""
         yield source + ", ".join([plural(points["fitted"], "point"), *kinds])
-        ranges, stated = document.get("ranges", {}), dict(points["definitions"])
-        stated |= {"C": "6ND"} if "C" in ranges and "C" not in document["inputs"] else {}
+        ranges = document.get("ranges", {})
+        stated = points["definitions"] | ({"C": "6ND"} if "C" in ranges and "C" not in document["inputs"] else {})
         for name in dict.fromkeys((*ranges, *stated)):
-            range_text = [" to ".join(map(short, ranges[name]))] if name in ranges else []
-            yield f"  {name}: " + ", ".join([*range_text, *([stated[name]] if name in stated else [])])
+            range_text = " to ".join(map(short, ranges.get(name, ())))
+            yield f"  {name}: " + ", ".join(filter(None, [range_text, stated.get(name)]))
         for prefix, step in self._steps():
             if step.get("r_squared") is not None:
                 worst, target = step["largest_residual"], step["target"]
@@ -73,8 +72,8 @@ class Report(TableResult):
         """Remarks on the optimum that was reached, on what speaks against the law, and on the place of the figures."""
         document, tested = self.document, self.document["held_out"] or {}
         if tested:
-            error, covered = _unsigned(tested["largest_relative_error"], tested.get("largest_error")), coverage(tested)
-            yield f"held out: largest error {error}" + (f"; {covered}" if covered else "")
+            error = _unsigned(tested["largest_relative_error"], tested["largest_error"])
+            yield "; ".join(filter(None, [f"held out: largest error {error}", coverage(tested)]))
         targets = [*tested.get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
         for method in dict.fromkeys(row["interval_run"]["method"] for row in targets if row["interval_run"]):
             sources = "noise, the error of the fit and the error of the law's form"
@@ -88,10 +87,8 @@ class Report(TableResult):
         if "correlation" in document:
             yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
         if groups := document.get("clusters"):
-            rho, counted = groups.get("correlation"), plural(groups["count"], "group")
-            within = (
-                "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
-            )
+            rho, counted = groups["correlation"], plural(groups["count"], "group")
+            within = f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})" if rho else ""
             yield f"errors of the points of one {groups['column']} belong together: {counted}{within}"
         if pooled := document["points"]["pooled"]:
             kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
@@ -117,7 +114,7 @@ def _table(
 def choice(document: Row) -> Table | None:
     """The laws that `auto` compared, each under its best weighting, and their errors on the largest runs."""
     chosen = document.get("choice") or {"trials": (), "tests": ()}
-    best = {trial["law"]: trial for trial in reversed(chosen["trials"])}
+    best = {trial["law"]: trial for trial in reversed(chosen["trials"])}  # the best are the first
     rows = [
         [
             ("law", trial["law"]),
@@ -146,21 +143,19 @@ def estimates(document: Row) -> Table:
         # A closed interval of points that are too few rests on the law's form alone.
         is_shown = not doubted or name not in values or name.removeprefix("task_") in named
         ends = _ends(interval, f"{{:.{digits}g}}".format) if interval and is_shown else ""
-        remarks = "held" if name in held else "" if name in values else DERIVED.get(name, "")
-        remarks = ", ".join(filter(None, [remarks, NOT_IDENTIFIED if doubted else ""]))
+        remark = "held" if name in held else "" if name in values else DERIVED.get(name, "")
         value = NOT_IDENTIFIED if estimate is None else f"{estimate:.{digits + 1}g}"
-        rows.append((letters(name), value, ends, remarks))
+        rows.append((letters(name), value, ends, ", ".join(filter(None, [remark, NOT_IDENTIFIED if doubted else ""]))))
     kinds = sorted({(interval["level"], interval["method"]) for interval in intervals.values()})
     title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in kinds)
     for name, unit in document.get("units", {}).items():
         units.setdefault(unit, []).append(letters(name))
     stated = "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items() if unit not in ("", "1"))
-    notes = [f"Units: {stated}"] if stated else []
-    return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
+    return Table("Estimates.", ("", "estimate", title, ""), rows, (0, 3), [f"Units: {stated}"] if stated else [])
 
 
 def _method(name: str) -> str:
-    return "Student's t" if name == "t" else name.replace("_", " ")
+    return "Student's t" if name == "t" else name
 
 
 def _digits(interval: Row | None) -> int:
@@ -174,17 +169,17 @@ def _digits(interval: Row | None) -> int:
 def minima(document: Row) -> Table | None:
     """The minimum of each IsoFLOP budget, or why it has none."""
     rows = [
-        (short(row["C"]), row["refused"], "", "", "", "")
-        if row["refused"]
-        else (
-            short(row["C"]),
-            *(cell for name in "ND" for cell in (short(row[name]), _ends(row[f"interval_{name}"], short))),
-            f"{row['loss']:.4f}",
-        )
+        [
+            ("C (FLOPs)", short(row["C"])),
+            ("N*", row["refused"] or short(row["N"])),
+            ("95% interval of N*", _ends(row["interval_N"], short)),
+            ("D*", "" if row["refused"] else short(row["D"])),
+            ("95% interval of D*", _ends(row["interval_D"], short)),
+            ("loss", "" if row["refused"] else f"{row['loss']:.4f}"),
+        ]
         for row in document.get("minima", ())
     ]
-    heads = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
-    return Table("Minima of the budgets.", heads, rows, notes=[*_bias(document)]) if rows else None
+    return _table("Minima of the budgets.", rows, notes=[*_bias(document)])
 
 
 def _bias(document: Row) -> Iterator[str]:
@@ -207,11 +202,11 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         [
             ("held out", (names or {}).get(point["run"] or "", point["run"] or "")),
             *((name, short(point[name])) for name in inputs),
-            (target, _loss(point.get("observed", point[target]))),  # kept documents have it under the target alone
+            (target, _loss(point["observed"])),
             ("predicted", _loss(point["predicted"])),
             *_both(point),
             *([] if point["covered"] is None else [("inside", "yes" if point["covered"] else "no")]),
-            ("error", _error(point["relative_error"], point.get("error"))),
+            ("error", _error(point["relative_error"], point["error"])),
             *([] if beyond is None else [("error of the excess", signed(beyond))]),
         ]
         for point, beyond in zip(points, excess, strict=True)
@@ -229,8 +224,8 @@ def back_test(document: Row) -> Table | None:
             ("runs", str(test["runs"])),
             ("decades outside", f"{test['decades_outside']:.2f}"),
             (f"inside their {titles(test['level'])[1]}", f"{test['covered']:.0%}"),
-            ("mean error", _unsigned(test["mean_absolute_relative_error"], test.get("mean_absolute_error"))),
-            ("bias", _error(test["bias"], test.get("mean_error"))),
+            ("mean error", _unsigned(test[ERROR], test["mean_absolute_error"])),
+            ("bias", _error(test["bias"], test["mean_error"])),
             *([("law", test["law"])] if "choice" in document else []),  # each test has chosen its own
         ]
         for test in document.get("back_test", ())
@@ -338,7 +333,7 @@ def _both(row: Row) -> list[tuple[str, str]]:
     if row["interval_run"] is None:
         return []
     mean, run = (_ends(row[name], _loss) for name in ("interval_mean", "interval_run"))
-    ends = (mean, run if row.get("tested", True) else f"{run}{UNTESTED}")
+    ends = (mean, run if row["tested"] else f"{run}{UNTESTED}")
     return [*zip(titles(row["interval_run"]["level"]), ends, strict=True)]
 
 
@@ -353,7 +348,7 @@ def caveats(document: Row, rows: Sequence[Row], inputs: Sequence[str], is_test: 
     """Why intervals are marked; of targets, how far they lie outside the points, and which have no answer."""
     outside = [row for row in rows if row.get("decades_outside") and not is_test]
     yield from (f"{_at(row, inputs)}: {distance(row['decades_outside'])}" for row in outside)
-    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
+    far = [row for row in rows if row["interval_run"] is not None and not row["tested"]]
     for row in far[:1]:
         where, level = f"{len(far)} runs" if len(far) != 1 else _at(row, inputs), percent(row["interval_run"]["level"])
         tested = f"farther outside than these intervals were tested on published studies ({TESTED})"
@@ -375,8 +370,9 @@ def _at(row: Row, inputs: Sequence[str]) -> str:
     return " ".join(f"{name}={short(row[name])}" for name in inputs)
 
 
-def _ends(interval: Row, form: Callable[[float], str]) -> str:
-    return " to ".join("open" if interval[end] is None else form(interval[end]) for end in ("low", "high"))
+def _ends(interval: Row | None, form: Callable[[float], str]) -> str:
+    ends = () if interval is None else (interval["low"], interval["high"])
+    return " to ".join("open" if end is None else form(end) for end in ends)
 
 
 def _loss(value: float | None) -> str:

@@ -49,12 +49,12 @@ def explain(name: Annotated[str | None, "a slot, kind, section, key, law, file o
 
 
 def _about(name: str) -> dict[str, Any]:
-    from scaling.laws import laws
-    from scaling.laws.written import TWO_STEP, law_of
+    from scaling.laws import composed, laws, named
+    from scaling.laws.written import STEPS, TWO_STEP
 
     section, last = name.partition(".")[0], name.rpartition(".")[2]
     files, kinds = _files(), {slot: schema.kinds(slot) for slot in schema.SLOTS}
-    every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
+    every_law: dict[str, Any] = {**laws(), TWO_STEP: composed(*map(named, STEPS))}
     if section in FIXED and (keys := _keys(name)):
         return {"section": section, "keys": keys}
     if name in files:

@@ -15,9 +15,8 @@ from scaling.base.printing import TableResult
 from scaling.verbs.verb import Flag, spelled, verb
 
 if TYPE_CHECKING:
-    from scaling.laws import Fit, Law, Points
+    from scaling.laws import Fit, Points
     from scaling.laws.curves import Curve, CurveFit
-    from scaling.laws.written import Written
 else:
     Fit = CurveFit = TableResult  # the signature is evaluated, and help needs no numpy
 
@@ -100,21 +99,16 @@ def fit(
 
     from scaling.laws.examine import of_envelope, of_isoflop
     from scaling.laws.held_out import split_held_out
-    from scaling.laws.written import law_of
     from scaling.sweeps.points import read_points
 
-    chosen = law if law in (AUTO, *APPROACHES) else law_of(law, AUTO, *APPROACHES)
-    _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
-
+    kind = law if law == AUTO else law.partition("_")[0] if law in APPROACHES else "law"
+    _refuse_unused(kind, options)
     table = read_points(points, rename=rename, where=where, define=define)
-    table.refuse(not len(table), *table.nothing_finished)
     train, tested = split_held_out(table, hold_out)
-    if chosen == "envelope":
-        fitted = of_envelope(train)
-    elif isinstance(chosen, str) and chosen != AUTO:
-        fitted = of_isoflop(train, chosen.removeprefix("isoflop_"), noise, seed)
+    if kind == "isoflop":
+        fitted = of_isoflop(train, law.removeprefix("isoflop_"), noise, seed)
     else:
-        fitted = _law(chosen, table, train, tested, options)
+        fitted = of_envelope(train) if kind == "envelope" else _law(table, train, tested, options)
     if figures is not None:
         files = [str(path) for path in fitted.save(figures)]
         fitted = replace(fitted, document={**fitted.document, "figures": files})
@@ -135,9 +129,7 @@ def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
         refuse(not is_unused, reason, "leave it out", key=spelled(parameter), value=value)
 
 
-def _law(
-    chosen: Law | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
-) -> Fit:
+def _law(table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
     from scaling.laws.fit import fit as fit_one_step
@@ -145,34 +137,28 @@ def _law(
     from scaling.laws.points import group_of
     from scaling.laws.predict import fit_two_steps
     from scaling.laws.problem import named_objective
-    from scaling.laws.written import constrained_law
+    from scaling.laws.written import law_of
 
-    seed, group = options["seed"], group_of(train, options["group"])
-    choice, fixed = None, {}
-    if isinstance(chosen, str):
-        forms = candidates(train)
+    is_auto, seed, group = options["law"] == AUTO, options["seed"], group_of(train, options["group"])
+    weights = None if options["weight"] is None else train.numbers(options["weight"])
+    if is_auto:
+        forms, fixed = candidates(train), {}
     else:
-        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
+        constraints = options["fix"], options["tie"], options["bounds"]
+        form, fixed = law_of(options["law"], table, *constraints, AUTO, *APPROACHES)
         forms = [form]
     for target in options["targets"]:
         forms = passing(forms, lambda form, target=target: check_target(form, target))
     objective = options["objective"]
     if objective or options["delta"]:
         objective = named_objective(objective or forms[0].objective, options["delta"])
-
-    def choose_again(mask: Any) -> Any:
-        """Choose and fit without the runs of a mask, so that they can test the fit."""
-        rest = train.hold_out(mask)[0]
-        return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
-
-    if isinstance(chosen, str):
-        choice = choose(train, forms, objective=objective, seed=seed)
+    choice = choose(train, forms, objective=objective, seed=seed) if is_auto else None
+    if choice is not None:
         fit_form = choice.fit
     else:
-        weights = None if options["weight"] is None else train.numbers(options["weight"])
         fit_law = fit_two_steps if forms[0].steps else fit_one_step
         fit_form = partial(fit_law, forms[0], objective=objective, weights=weights, fixed=fixed)
-    examined = examine(
+    return examine(
         fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
         targets=options["targets"],
@@ -180,9 +166,8 @@ def _law(
         method=None if options["intervals"] == "none" else options["intervals"],
         group=group,
         largest=options["hold_out"] == "largest",
-        refit=None if choice is None else choose_again,
+        choice=choice,
     )
-    return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})
 
 
 @verb

@@ -18,7 +18,7 @@ from scaling.config.compose import load
 from scaling.config.schema import extend
 from scaling.laws import fit, named
 from scaling.laws.points import load_points
-from scaling.laws.written import constrained_law, read_law
+from scaling.laws.written import law_of
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise
 from scaling.verbs.command_line import main
@@ -79,7 +79,7 @@ def test_both_ways_to_write_a_law_are_one_law():
     extend(EXAMPLES / "own_law" / "law.py")
     points = load_points(EXAMPLES / "own_law" / "points.csv")
     one = fit(named("delayed"), points, starts=256)
-    form = constrained_law(read_law(EXAMPLES / "own_law" / "law.yaml"), points)[0]
+    form = law_of(str(EXAMPLES / "own_law" / "law.yaml"), points)[0]
     assert fit(form, points, starts=256).objective == pytest.approx(one.objective, rel=1e-9)
     assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
     assert not one.not_identified

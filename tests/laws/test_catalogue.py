@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scaling.base.errors import ScalingError
 from scaling.laws import LAWS, fit, intervals, named
 from scaling.laws.curves import areas
-from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names, parse, parse_number
+from scaling.laws.formula import DEEPEST, FUNCTIONS, evaluate, matching, names, parse, parse_number
 from scaling.laws.law import Dual, constrained
 from scaling.laws.points import load_points
-from scaling.laws.written import Written, constrained_law, law_of
+from scaling.laws.written import law_of
 from tests.laws.conftest import grid
 
 # A truth for each law, by the longest matching beginning of its name; broken laws make their own.
@@ -198,14 +198,14 @@ NUMBERS = {
 
 def test_conditions_choose_rows_and_numbers_are_read_as_people_write_them():
     for text, rows in CONDITIONS.items():
-        assert condition(text, "where").mask(COLUMNS, "where").tolist() == rows, text
+        assert matching(text, COLUMNS, "where").tolist() == rows, text
     for text, what in (
         ("N", "is not a condition"),
         ("1e6<N<1e8", "two comparisons"),
         ("corpus>c4", "a column of words"),
     ):
         with pytest.raises(ScalingError, match=what):
-            condition(text, "where").mask(COLUMNS, "where")
+            matching(text, COLUMNS, "where")
     assert {text: parse_number(text) for text in NUMBERS} == NUMBERS
 
 
@@ -222,7 +222,7 @@ MADE = [
 
 
 def law(text, points=POINTS, /, **limits):
-    return constrained_law(Written(text), points, limits=limits)[0]
+    return law_of(text, points, limits=limits)[0]
 
 
 @pytest.mark.parametrize(("text", "columns", "truth"), MADE, ids=lambda value: value if isinstance(value, str) else "")
@@ -265,15 +265,20 @@ def test_bounds_hold_for_coefficients_and_exponents_and_tied_exponents_are_one_n
 
 
 def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
-    form = constrained_law(law_of("two_step"), POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
+    form = law_of("two_step", POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
     theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])
     loss = named("chinchilla").predict(np.array([1.7, 400.0, 900.0, 0.3, 0.3]), TABLE)
     np.testing.assert_allclose(form.predict(theta, TABLE), named("task_sigmoid").predict(theta[4:], {"loss": loss}))
     path = tmp_path / "law.yaml"
-    path.write_text("formula: E + A*N^-a + B*D^-b\ncitation: Doe 2026\nbounds: {a: [0, 2]}\ntie: {a: b}\n")
-    assert law_of(str(path)) == Written("E + A*N^-a + B*D^-b", "law", "Doe 2026", {"a": (0.0, 2.0)}, {"a": "b"})
+    path.write_text("formula: E + A*N^-a + B*D^-b\ncitation: Doe 2026\nbounds: {b: [0, 2]}\ntie: {a: b}\n")
+    form = law_of(str(path), POINTS)[0]
+    assert (form.name, form.citation, form.tied) == ("law", "Doe 2026", {"a": "b"})
+    assert (form.parameters[-1].name, form.parameters[-1].upper) == ("b", 2.0)
+    path.write_text("formula: chinchilla\nname: narrow\nbounds: {alpha: [0, 1]}\n")
+    form = law_of(str(path), POINTS)[0]
+    assert (form.name, form.parameters[3].upper, form.citation) == ("narrow", 1.0, named("chinchilla").citation)
     path.write_text("name: a\nfomula: E*N\n")
     with pytest.raises(ScalingError, match=r"law.yaml:2: fomula='E\*N'.*did you mean 'formula'"):
-        law_of(str(path))
+        law_of(str(path), POINTS)
