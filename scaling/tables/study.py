@@ -149,8 +149,8 @@ def trained(
 
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
-    specs = [compared(table.config, (f"row={json.dumps(row.name, ensure_ascii=False)}", *words)) for row in table.rows]
-    trees = [load(table.config, each).tree for each in specs]
+    rows = [f"row={json.dumps(row.name, ensure_ascii=False)}" for row in table.rows]
+    trees = [compared(table.config, (row, *words)).tree for row in rows]
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained
     # A section that is null means what the config meant before there was such a section.
