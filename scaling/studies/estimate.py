@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from scaling.base.errors import nearest, refuse
 from scaling.config.document import print_remarks
-from scaling.studies.machine import Layout, Speed, calibrate, footprint, memory, sized, step_flops
+from scaling.studies.machine import Speed, calibrate, footprint, memory, sized, step_flops
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import SMALL, Source, read
 from scaling.training.evaluation import FORWARD
@@ -27,24 +27,35 @@ class Elsewhere:
     """Devices of configs/devices.yaml, how many train a run, and the fraction of their peak that they reach."""
 
     name: str
-    layout: Layout
+    devices: int
+    sharding: Literal["ddp", "fsdp"]
+    tensor: int  # devices that share each matrix
     utilisation: float
-    price: float | None = None  # of one device for an hour
+    price: float | None  # of one device for an hour
 
     def __post_init__(self) -> None:
         fix = nearest(self.name, devices())
         refuse(self.name not in devices(), "there is no such device", fix, key="--on", value=self.name)
+        what = f"{self.tensor} devices do not divide {self.devices}"
+        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
 
     @property
     def device(self) -> Device:
         return devices()[self.name]
 
+    def memory(self, experiment: Experiment) -> dict[str, float]:
+        """Bytes of a run on each device; groups of `tensor` devices split the batch."""
+        config, groups = experiment.config, self.devices // self.tensor
+        rows = config["train.micro_batch"] or max(1, experiment.size.size(0) // groups)
+        shards = self.devices if self.sharding == "fsdp" else self.tensor
+        return memory(experiment.cost, config["trainer.precision"], rows, shards, self.tensor)
+
     def seconds(self, flops: float, precision: str) -> float:
-        return flops / (self.layout.devices * self.device.peak(precision) * self.utilisation)
+        return flops / (self.devices * self.device.peak(precision) * self.utilisation)
 
     def costs(self, seconds: float) -> dict[str, Any]:
         """The price of the devices for so many seconds."""
-        hours = seconds * self.layout.devices / HOUR
+        hours = seconds * self.devices / HOUR
         price = {} if self.price is None else {"price": hours * self.price}
         return {"seconds": seconds, "device_hours": hours, **price}
 
@@ -76,7 +87,7 @@ def costs(
         estimates = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
         own = [(row, run.experiment.cost.shape.vocabulary) for row, run in zip(rows, planned.runs) if not row["beside"]]
         of_ladder, vocabularies = zip(*own)
-        document["shortfall"] = shortfall(question, planned.fitted)
+        document["shortfall"] = shortfall(planned)
         document["outlook"] = predicted_interval(question, of_ladder, estimates, vocabularies)
     return document
 
@@ -87,8 +98,7 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
     evaluation, precision, there = evaluating(experiment), experiment.config["trainer.precision"], {}
     flops = run.flops + evaluation
     for place in places:
-        rows = experiment.config["train.micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
-        parts = memory(experiment.cost, precision, rows, place.layout)
+        parts = place.memory(experiment)
         fits = sum(parts.values()) <= place.device.memory
         there[place.name] = {**place.costs(place.seconds(flops, precision)), "bytes": parts, "fits": fits}
     return {
@@ -151,7 +161,7 @@ def _total(
             **place.costs(sum(row["seconds"] for row in there) + place.seconds(shared, precision)),
             "fits": all(row["fits"] for row in there),
             "bytes": max(sum(row["bytes"].values()) for row in there),
-            "devices": place.layout.devices,
+            "devices": place.devices,
             "utilisation": place.utilisation,
             "source": place.device.source,
         }

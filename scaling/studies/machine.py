@@ -8,12 +8,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 
-from scaling.base.errors import refuse
 from scaling.data.plan import BatchSize, Windows
 from scaling.executors import Resources
 from scaling.model.cost import Cost
@@ -26,30 +24,13 @@ from scaling.training.precision import Weights
 BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The number of devices that train one run, and the part that each holds."""
-
-    devices: int = 1
-    strategy: Literal["ddp", "fsdp"] = "ddp"
-    tensor: int = 1
-
-    def __post_init__(self) -> None:
-        what = f"{self.tensor} devices do not divide {self.devices}"
-        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
-
-    @property
-    def replicas(self) -> int:
-        """The number of devices, or groups of them, that split the batch."""
-        return self.devices // self.tensor
-
-
-def memory(cost: Cost, precision: str, rows: int, layout: Layout) -> dict[str, float]:
-    """Bytes on each device, with `rows` windows of the batch at once."""
-    shards = layout.tensor * (layout.replicas if layout.strategy == "fsdp" else 1)
+def memory(cost: Cost, precision: str, rows: int, shards: int = 1, tensor: int = 1) -> dict[str, float]:
+    """Bytes on each device, with `rows` windows of the batch at once; `shards` devices divide the states of a model,
+    and `tensor` devices each matrix.
+    """
     weights, gradients, states = (each * cost.parameters / shards for each in BYTES[precision])
     # Counted in float32; what bfloat16 computes is kept in half of it.
-    activations = cost.activation_bytes * rows / layout.tensor * (1 if precision == "32-true" else 0.5)
+    activations = cost.activation_bytes * rows / tensor * (1 if precision == "32-true" else 0.5)
     return {"weights": weights, "gradients": gradients, "optimizer": states, "activations": activations}
 
 
@@ -118,7 +99,7 @@ def footprint(run: Run) -> float:
     """Bytes of a run on one device."""
     experiment = run.experiment
     rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
-    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())
+    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows).values())
 
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core

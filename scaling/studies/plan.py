@@ -125,11 +125,6 @@ class Plan:
                 last[run.trunk.run] = run, run.trunk
         return {name: run.as_trunk(trunk) for name, (run, trunk) in last.items()}
 
-    @property
-    def fitted(self) -> list[Mapping[str, Any]]:
-        """The points of the runs that the law is fitted to."""
-        return [run.point for run in self.runs if not run.held_out]
-
     def ledger(self) -> Ledger:
         """The ledger that its runs belong to, made where there is none."""
         return Ledger.create(self.runs[0].root)
@@ -164,7 +159,7 @@ def _wording(question: Question, overrides: Sequence[str], data: Data) -> Callab
         words = (*log, *question.overrides(cell), *overrides)
         words = words if data == "prepared" else _stood_in(question.base, words)
         if row not in automatic:
-            automatic[row] = is_automatic(load(question.base, words), words)
+            automatic[row] = is_automatic(load(question.base, words))
         return (COMPARED, *words) if automatic[row] else words
 
     return words_of
@@ -306,12 +301,11 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
     """Refuse two cells that are one run, and a law that has more parameters than the runs that are left to fit it have
     sizes, budgets and mixtures.
     """
-    seen: dict[str, str] = {}
+    first: dict[str, Run] = {}
     fix = "an axis does not change what is computed, or the held-out runs are in the grid"
     for run in runs:
-        what = f"two cells are one run: {seen.get(run.run)!r} and {run.name!r}"
-        refuse(run.run in seen, what, fix, key="grid")
-        seen[run.run] = run.name
+        other = first.setdefault(run.run, run)
+        refuse(other is not run, f"two cells are one run: {other.name!r} and {run.name!r}", fix, key="grid")
     if question.law is None:
         return
     from scaling.laws import named

@@ -80,8 +80,8 @@ LONGEST_NAME = 100
 BUDGETS = ("train.tokens", "trainer.max_steps", "train.epochs")
 COMPARED = "evaluate.windows=whole_at_end"  # the word that a plan adds to its runs
 
-OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
-"""Where a study has keys of its runs: the scale, the part, and the key, which in an axis is followed by a number."""
+OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(?:set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
+"""Where a study has keys of its runs: the scale, and the key, in which a number follows an axis."""
 
 
 @dataclass(frozen=True)
@@ -155,26 +155,29 @@ class Question:
         try:
             yield
         except ScalingError as error:
-            is_ours = self.config is not None and error.key and error.file in (None, COMMAND_LINE)
-            if is_ours and not any(_is_of(str(error.key), word.partition("=")[0]) for word in words):
-                self._place(error, str(error.key), self.config)
+            is_ours = error.file in (None, COMMAND_LINE)
+            is_ours &= not any(_is_of(str(error.key), word.partition("=")[0]) for word in words)
+            if self.config is not None and error.key is not None and is_ours:
+                self._place(error, error.key, self.config)
             raise
 
-    def _place(self, error: ScalingError, key: str, config: Any) -> None:
+    def _place(self, error: ScalingError, key: str, config: Config) -> None:
         """Fill in the file, the line and the whole key of a run's key."""
-
-        def rank(match: re.Match[str]) -> tuple[Any, ...]:
-            """The key or the longest above it, else one below; of equals the scale's, the one of the value, an axis."""
-            run_key, written = _run_key(match), config[match[0]]
-            is_value = error.has_value and str(error.value) in (str(written), str(_numbers(written)))
-            return len(run_key) if _is_of(key, run_key) else 0, match[1] is not None, is_value, match[2] != "set"
-
         matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where))]
-        matches = [match for match in matches if match[1] in (None, self.at)]
-        related = [match for match in matches if _is_of(key, own := _run_key(match)) or _is_of(own, key)]
-        if related:
-            best = max(related, key=rank)
-            where, error.key = best[0], best[0][: best.start(3)] + key
+        own = {
+            match: re.sub(r"\.\d+(?=\.|$)", "", match[2], count=1) for match in matches if match[1] in (None, self.at)
+        }
+        related = [match for match in own if _is_of(key, own[match]) or _is_of(own[match], key)]
+
+        def rank(match: re.Match[str]) -> tuple[int, bool]:
+            """The key or the longest above it, else one below it; of equals the one of the value."""
+            written = config[match[0]]
+            is_value = str(error.value) in (str(written), str(_numbers(written)))
+            return len(own[match]) if _is_of(key, own[match]) else 0, is_value
+
+        if related:  # of equals in all this the last in the file: axes are below `set`, and scales below both
+            best = max(reversed(related), key=rank)
+            where, error.key = best[0], best[0][: best.start(2)] + key
         else:  # a field of the study, or a key that its grid works out
             key = key if error.file is None else f"grid.{key}"
             is_of_scale = f"at.{self.at}.{key.partition('.')[0]}" in config.origin
@@ -353,13 +356,12 @@ def compared(base: str, words: tuple[str, ...]) -> Config:
     own compute pays for, unless the words or the files set it.
     """
     config = load(base, words)
-    return load(base, (COMPARED, *words)) if is_automatic(config, words) else config
+    return load(base, (COMPARED, *words)) if is_automatic(config) else config
 
 
-def is_automatic(config: Config, words: Sequence[str]) -> bool:
+def is_automatic(config: Config) -> bool:
     """Whether neither the words nor the files of a config set the windows of its evaluations."""
-    is_set = any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words)
-    return not is_set and config["evaluate.windows"] == "auto"
+    return config["evaluate.windows"] == "auto" and config.origin.get("evaluate.windows") != COMMAND_LINE
 
 
 def flat(node: Line, above: str = "") -> dict[str, Any]:
@@ -388,11 +390,6 @@ def _numbers(value: Any) -> Any:
         return leaf if quantities is None else quantities
 
     return mapped(value, number)
-
-
-def _run_key(match: re.Match[str]) -> str:
-    """The key of a run that a key of the study sets: `size.width` of `grid.size.0.width`."""
-    return match[3] if match[2] == "set" else re.sub(r"\.\d+(?=\.|$)", "", match[3], count=1)
 
 
 def _is_of(key: str, above: str) -> bool:

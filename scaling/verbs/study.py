@@ -134,7 +134,6 @@ def plan(
     from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
     from scaling.studies.estimate import Elsewhere, costs
-    from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
 
     _check_budget(budget, adaptive)
@@ -143,7 +142,7 @@ def plan(
     usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
     for name, value, default in (*usual, ("utilisation", utilisation, 0.4)):
         refuse(not on and value != default, "is of a device", "add --on H100", key=f"--{name}", value=value)
-    places = [Elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
+    places = [Elsewhere(device, devices, sharding, tensor, utilisation, price) for device in on]
     if goal is not None:
         question = extended(question, goal, budget, words)
     try:
@@ -276,7 +275,7 @@ def study(
     if adaptive is None:
         plan, why = estimate.choose_scale(study, at, words, workers)
         plan = with_tasks(plan, tasks)
-        ledger, lacking = plan.ledger(), identifiability.shortfall(plan.question, plan.fitted) or {}
+        ledger, lacking = plan.ledger(), identifiability.shortfall(plan) or {}
         added = enter(ledger, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
         for remark in filter(None, (why, extended, lacking.get("sentence"))):
