@@ -87,7 +87,7 @@ def costs(
         estimates = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
         own = [(row, run.experiment.cost.shape.vocabulary) for row, run in zip(rows, planned.runs) if not row["beside"]]
         of_ladder, vocabularies = zip(*own)
-        document["shortfall"] = shortfall(planned)
+        document["shortfall"] = shortfall(question, planned.fitted)
         document["outlook"] = predicted_interval(question, of_ladder, estimates, vocabularies)
     return document
 

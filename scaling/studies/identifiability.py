@@ -12,7 +12,6 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws import Law, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import PRIOR_CORRELATION, SharedErrors
-from scaling.studies.plan import Plan
 from scaling.studies.question import Question
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
@@ -21,10 +20,10 @@ RANK = 1e-9  # of the largest singular value: what is smaller is rounding
 NAMES = {"N": "sizes", "D": "budgets"}
 
 
-def shortfall(plan: Plan) -> dict[str, Any] | None:
+def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The points that the runs lack to identify the law; None if none is missing, or without one law for all rows."""
-    law = _common_law(plan.question)
-    return None if law is None else lacking(law, [run.point for run in plan.runs if not run.held_out])
+    law = _common_law(question)
+    return None if law is None else lacking(law, fitted)
 
 
 def _common_law(question: Question) -> Law | None:

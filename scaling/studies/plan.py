@@ -125,6 +125,11 @@ class Plan:
                 last[run.trunk.run] = run, run.trunk
         return {name: run.as_trunk(trunk) for name, (run, trunk) in last.items()}
 
+    @property
+    def fitted(self) -> list[Mapping[str, Any]]:
+        """The points of the runs that the law is fitted to."""
+        return [run.point for run in self.runs if not run.held_out]
+
     def ledger(self) -> Ledger:
         """The ledger that its runs belong to, made where there is none."""
         return Ledger.create(self.runs[0].root)

@@ -275,7 +275,7 @@ def study(
     if adaptive is None:
         plan, why = estimate.choose_scale(study, at, words, workers)
         plan = with_tasks(plan, tasks)
-        ledger, lacking = plan.ledger(), identifiability.shortfall(plan) or {}
+        ledger, lacking = plan.ledger(), identifiability.shortfall(plan.question, plan.fitted) or {}
         added = enter(ledger, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
         for remark in filter(None, (why, extended, lacking.get("sentence"))):
