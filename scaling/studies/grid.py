@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import NonNegativeFloat, NonNegativeInt, PositiveFloat, Range
 
 if TYPE_CHECKING:
     from scaling.model.cost import Cost  # it imports torch, which a grid's keys do without
+
+MOST_TOKENS = 1e18
 
 Cell = dict[str, Any]  # a run's own keys
 Price = Callable[[Cell], "Cost"]  # the cost of a cell's model; a budget is not part of it
@@ -66,7 +68,7 @@ class IsoFLOP:
             cost = price(cell)
             tokens = budget / {"exact": cost.flops_train_per_token, **cost.approximations}[self.definition]
             if self.low <= tokens / cost.parameters_non_embedding <= self.high:
-                yield {**cell, "train.tokens": round(tokens)}
+                yield {**cell, "train.tokens": _whole("flops", budget, tokens)}
 
 
 class TokensPerParameter:
@@ -79,7 +81,7 @@ class TokensPerParameter:
     def __init__(
         self,
         *,
-        multiples: list[Annotated[float, Range(above=0, most=1e9)]],
+        multiples: list[PositiveFloat],
         axes: dict[str, Any],
         parameters: Literal["all", "non_embedding"] = "all",
     ):
@@ -90,7 +92,7 @@ class TokensPerParameter:
         for cell, multiple in itertools.product(self.product.cells(price), self.multiples):
             cost = price(cell)
             size = cost.parameters if self.parameters == "all" else cost.parameters_non_embedding
-            yield {**cell, "train.tokens": round(multiple * size)}
+            yield {**cell, "train.tokens": _whole("multiples", multiple, multiple * size)}
 
 
 class Simplex:
@@ -127,3 +129,10 @@ class Simplex:
         spacings = np.diff(points, axis=1, prepend=0.0, append=1.0)
         for row, cell in itertools.product(self.least + (1 - count * self.least) * spacings, self.product.cells(price)):
             yield {**{f"data.shares.{name}": round(float(share), 4) for name, share in zip(self.domains, row)}, **cell}
+
+
+def _whole(key: str, value: float, tokens: float) -> int:
+    """The tokens that a run of the grid sees."""
+    what, fix = f"a run would see {tokens:.4g} tokens", f"expected 1 to {MOST_TOKENS:g}"
+    refuse(not 0.5 < tokens <= MOST_TOKENS, what, fix, key=key, value=value)
+    return round(tokens)
