@@ -41,10 +41,10 @@ from scaling.ledger import Ledger
 from scaling.ledger.document import Damaged, disk, publish
 from scaling.ledger.document import read as read_document
 from scaling.ledger.run import now
-from scaling.studies.identifiability import NOISE, PUBLISHED, outside
+from scaling.studies.identifiability import NOISE, supposed_estimates
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
-from scaling.studies.question import Question, Source, axes_of, placed, read
+from scaling.studies.question import Question, Source, axes_of, read
 from scaling.studies.question import named as name_of
 from scaling.studies.tasks import with_tasks
 
@@ -182,9 +182,7 @@ class Field:
         noise = suppose.pop("noise", NOISE)
         beliefs = []
         for form in self.forms:
-            published = PUBLISHED.get(form.name)
-            known = published.estimates if published is not None and not outside(published, self.rows) else {}
-            estimates = {**known, **suppose}
+            estimates = supposed_estimates(form, suppose, self.rows)
             if all(name in estimates for name in form.parameter_names):
                 beliefs.append(Belief(form, {name: estimates[name] for name in form.parameter_names}))
         return tuple(replace(belief, weight=1.0 / len(beliefs)) for belief in beliefs), noise
@@ -250,8 +248,7 @@ def decider(
     from scaling.studies.machine import sized
 
     question = extended(read(source, at, words), goal, budget, words)
-    with placed(source, at, words):
-        candidates = with_tasks(plan(question, words), tasks)
+    candidates = with_tasks(plan(question, words), tasks)
     options = ("--adaptive", goal.text, *([] if budget is None else ["--budget", f"{budget:g}"]))
     field = Field(replace(candidates, command=(*candidates.command, *options)), goal)
     budget, ledger = field.allowed(budget), field.plan.ledger()
@@ -297,7 +294,7 @@ class Decider:
             names |= self.field.tests(names)
         if self._plan is None or self._plan[0] != names:
             plan = restricted(self.field.plan, names)
-            enter(self.ledger, plan, self.field.plan.runs)
+            enter(self.ledger, plan)
             self._plan = frozenset(names), plan
         return self._plan[1]
 

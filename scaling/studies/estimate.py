@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import nearest, refuse
 from scaling.config.document import print_remarks
-from scaling.studies.machine import Layout, Speed, calibrate, memory, sized, step_flops
+from scaling.studies.machine import Speed, calibrate, footprint, memory, sized, step_flops
 from scaling.studies.plan import Plan, Run, plan
-from scaling.studies.question import SMALL, Source, placed, read
+from scaling.studies.question import SMALL, Source, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import Device, devices
@@ -24,30 +24,40 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Devices of one name, how many train a run, and the fraction of their peak that they reach."""
+    """Devices of configs/devices.yaml, how many train a run, and the fraction of their peak that they reach."""
 
     name: str
-    device: Device
-    layout: Layout
+    devices: int
+    sharding: Literal["ddp", "fsdp"]
+    tensor: int  # devices that share each matrix
     utilisation: float
-    price: float | None = None  # of one device for an hour
+    price: float | None  # of one device for an hour
+
+    def __post_init__(self) -> None:
+        fix = nearest(self.name, devices())
+        refuse(self.name not in devices(), "there is no such device", fix, key="--on", value=self.name)
+        what = f"{self.tensor} devices do not divide {self.devices}"
+        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
+
+    @property
+    def device(self) -> Device:
+        return devices()[self.name]
+
+    def memory(self, experiment: Experiment) -> dict[str, float]:
+        """Bytes of a run on each device; groups of `tensor` devices split the batch."""
+        config, groups = experiment.config, self.devices // self.tensor
+        rows = config["train.micro_batch"] or max(1, experiment.size.size(0) // groups)
+        shards = self.devices if self.sharding == "fsdp" else self.tensor
+        return memory(experiment.cost, config["trainer.precision"], rows, shards, self.tensor)
 
     def seconds(self, flops: float, precision: str) -> float:
-        return flops / (self.layout.devices * self.device.peak(precision) * self.utilisation)
+        return flops / (self.devices * self.device.peak(precision) * self.utilisation)
 
     def costs(self, seconds: float) -> dict[str, Any]:
         """The price of the devices for so many seconds."""
-        hours = seconds * self.layout.devices / HOUR
+        hours = seconds * self.devices / HOUR
         price = {} if self.price is None else {"price": hours * self.price}
         return {"seconds": seconds, "device_hours": hours, **price}
-
-
-def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None = None) -> Elsewhere:
-    """The devices of a name among configs/devices.yaml."""
-    shipped = devices()
-    if name not in shipped:
-        raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, shipped))
-    return Elsewhere(name, shipped[name], layout, utilisation, price)
 
 
 def costs(
@@ -85,14 +95,12 @@ def costs(
 def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
     """The costs of a run. Time and money of a branch are those of its own steps."""
     experiment = run.experiment
-    evaluation = evaluating(experiment)
-    flops, rows, precision = run.flops + evaluation, experiment.size.size(0), experiment.config["trainer.precision"]
-    there = {}
+    evaluation, precision, there = evaluating(experiment), experiment.config["trainer.precision"], {}
+    flops = run.flops + evaluation
     for place in places:
-        micro = experiment.config["train.micro_batch"] or max(1, rows // place.layout.replicas)
-        footprint = memory(experiment.cost, precision, micro, place.layout)
-        fits = sum(footprint.values()) <= place.device.memory
-        there[place.name] = {**place.costs(place.seconds(flops, precision)), "bytes": footprint, "fits": fits}
+        parts = place.memory(experiment)
+        fits = sum(parts.values()) <= place.device.memory
+        there[place.name] = {**place.costs(place.seconds(flops, precision)), "bytes": parts, "fits": fits}
     return {
         "run": run.run,
         "name": run.name,
@@ -107,7 +115,7 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
         "C_evaluation": evaluation,
         "flops_left": run.flops,
         "seconds": None if speed is None else _seconds(speed, experiment, flops),
-        "bytes": sum(memory(experiment.cost, precision, rows, Layout()).values()),
+        "bytes": footprint(run),
         **there,
     }
 
@@ -153,7 +161,7 @@ def _total(
             **place.costs(sum(row["seconds"] for row in there) + place.seconds(shared, precision)),
             "fits": all(row["fits"] for row in there),
             "bytes": max(sum(row["bytes"].values()) for row in there),
-            "devices": place.layout.devices,
+            "devices": place.devices,
             "utilisation": place.utilisation,
             "source": place.device.source,
         }
@@ -166,25 +174,23 @@ def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: 
     A study keeps the scale with which it started: the machine is timed only before the first run.
     """
     question = read(source, at, words)
-    with placed(source, at, words):
-        planned = plan(question, words)
+    planned = plan(question, words)
     if question.minutes is None or at is not None or torch.cuda.is_available():
         return planned, None
     ledger = planned.ledger()
     if question.name in ledger.studies():
-        scale, why = ledger.plan(question.name)["study"]["at"], "it was started so"
+        is_small, why = ledger.plan(question.name)["study"]["at"] == SMALL, "it was started so"
     else:
         speed = calibrate([run.experiment for run in planned.runs])
         if speed is None:
             return planned, None
         rows = [_row(run, speed, ()) for run in planned.runs]
         minutes = _total(planned, rows, speed, ())["seconds"] / sized(planned, workers).workers / 60
-        scale, state = None if minutes <= question.minutes else SMALL, ", busy as it is," if speed.busy else ""
+        is_small, busy = minutes > question.minutes, ", busy as it is," if speed.busy else ""
         why = (
-            f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+            f"this machine{busy} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
         )
-    if scale is None:
+    if not is_small:
         return planned, None
-    with placed(source, scale, words):
-        smaller = plan(replace(read(source, scale, words), name=question.name), words)
+    smaller = plan(replace(read(source, SMALL, words), name=question.name), words)
     return smaller, f"a smaller grid: {why}"

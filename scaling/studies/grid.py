@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from scaling.base.errors import ScalingError
-from scaling.base.numbers import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range
-from scaling.config.schema import check
+from scaling.base.errors import ScalingError, refuse
+from scaling.base.numbers import NonNegativeFloat, NonNegativeInt, PositiveFloat, Range
 
 if TYPE_CHECKING:
     from scaling.model.cost import Cost  # it imports torch, which a grid's keys do without
 
+MOST_TOKENS = 1e18
+
 Cell = dict[str, Any]  # a run's own keys
-Axes = Mapping[str, Sequence[Any]]
-Price = Callable[[Cell], "Cost"]  # what the model of a cell costs; a budget is not part of it
+Price = Callable[[Cell], "Cost"]  # the cost of a cell's model; a budget is not part of it
 
 Definition = Literal[
     "exact", "6N", "6N_non_embedding", "kaplan_with_attention", "with_last_layer", "with_attention_and_last_layer"
@@ -24,10 +24,7 @@ Definition = Literal[
 
 
 class Grid(Protocol):
-    @property
-    def most(self) -> int:
-        """No more cells than these."""
-        ...
+    most: int  # the number of its cells at most
 
     def cells(self, price: Price) -> Iterator[Cell]: ...
 
@@ -36,11 +33,7 @@ class Product:
     """Every combination of the axes' values: dotted keys of a run's config, `seed`, and `row` of a table."""
 
     def __init__(self, *, axes: dict[str, Any]):
-        self.axes = axes
-
-    @property
-    def most(self) -> int:
-        return math.prod(map(len, self.axes.values()))
+        self.axes, self.most = axes, math.prod(map(len, axes.values()))
 
     def cells(self, price: Price) -> Iterator[Cell]:
         for values in itertools.product(*self.axes.values()):
@@ -64,20 +57,16 @@ class IsoFLOP:
         tokens_per_parameter: list[NonNegativeFloat] | None = None,
     ):
         self.flops, self.product, self.definition = flops, Product(axes=axes), definition
+        self.most = len(flops) * self.product.most
         bounds = tokens_per_parameter or [0.0, math.inf]
-        if len(bounds) != 2 or not 0 <= bounds[0] < bounds[1]:
+        if len(bounds) != 2 or bounds[0] >= bounds[1]:
             raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=bounds, fix="as in [1, 300]")
         self.low, self.high = bounds
-
-    @property
-    def most(self) -> int:
-        return len(self.flops) * self.product.most
 
     def cells(self, price: Price) -> Iterator[Cell]:
         for budget, cell in itertools.product(self.flops, self.product.cells(price)):
             cost = price(cell)
-            each = {"exact": cost.flops_train_per_token, **cost.approximations}[self.definition]
-            tokens = budget / each
+            tokens = budget / {"exact": cost.flops_train_per_token, **cost.approximations}[self.definition]
             if self.low <= tokens / cost.parameters_non_embedding <= self.high:
                 yield {**cell, "train.tokens": _whole("flops", budget, tokens)}
 
@@ -97,10 +86,7 @@ class TokensPerParameter:
         parameters: Literal["all", "non_embedding"] = "all",
     ):
         self.multiples, self.product, self.parameters = multiples, Product(axes=axes), parameters
-
-    @property
-    def most(self) -> int:
-        return len(self.multiples) * self.product.most
+        self.most = len(multiples) * self.product.most
 
     def cells(self, price: Price) -> Iterator[Cell]:
         for cell, multiple in itertools.product(self.product.cells(price), self.multiples):
@@ -131,11 +117,7 @@ class Simplex:
         if least * len(domains) >= 1:
             raise ScalingError(f"leaves no room for {len(domains)} domains", key="least", value=least)
         self.domains, self.runs, self.product = domains, runs, Product(axes=axes or {})
-        self.least, self.seed = least, seed
-
-    @property
-    def most(self) -> int:
-        return self.runs * self.product.most
+        self.least, self.seed, self.most = least, seed, runs * self.product.most
 
     def cells(self, price: Price) -> Iterator[Cell]:
         import numpy as np
@@ -151,7 +133,6 @@ class Simplex:
 
 def _whole(key: str, value: float, tokens: float) -> int:
     """The tokens that a run of the grid sees."""
-    try:
-        return check("tokens", round(tokens) if math.isfinite(tokens) else tokens, Long)
-    except ScalingError as error:
-        raise ScalingError(f"a run would see {tokens:.4g} tokens; {error.what}", key=key, value=value) from None
+    what, fix = f"a run would see {tokens:.4g} tokens", f"expected 1 to {MOST_TOKENS:g}"
+    refuse(not 0.5 < tokens <= MOST_TOKENS, what, fix, key=key, value=value)
+    return round(tokens)

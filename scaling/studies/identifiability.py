@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.laws import Law, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import PRIOR_CORRELATION, SharedErrors
@@ -22,9 +22,13 @@ NAMES = {"N": "sizes", "D": "budgets"}
 
 def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The points that the runs lack to identify the law; None if none is missing, or without one law for all rows."""
-    if question.law is None or question.compares_rows:
-        return None
-    return lacking(named(question.law), fitted)
+    law = _common_law(question)
+    return None if law is None else lacking(law, fitted)
+
+
+def _common_law(question: Question) -> Law | None:
+    """The law of all runs of a study; None where no law is asked for, or one a row."""
+    return None if question.law is None or question.compares_rows else named(question.law)
 
 
 def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -55,16 +59,13 @@ def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | Non
 
 def _rank(law: Law, columns: Mapping[str, np.ndarray]) -> int:
     """The rank of the law's derivative at the points, the best over random parameters; full if all overflow."""
-    theta = law.start(
-        np.random.default_rng(0), DRAWS, columns, np.linspace(3.0, 2.0, len(next(iter(columns.values()))))
-    )
+    losses = np.linspace(3.0, 2.0, len(columns[law.inputs[0]]))
     ranks = []
-    for parameters in theta:
+    for parameters in law.start(np.random.default_rng(0), DRAWS, columns, losses):
         jacobian = law.jacobian(parameters, columns)
         length = np.linalg.norm(jacobian, axis=0)
         if np.all(np.isfinite(jacobian)) and np.all(length > 0):
-            values = np.linalg.svd(jacobian / length, compute_uv=False)
-            ranks.append(int(np.sum(values > RANK * values[0])))
+            ranks.append(int(np.linalg.matrix_rank(jacobian / length, rtol=RANK)))
     return max(ranks, default=len(law.parameter_names))
 
 
@@ -102,6 +103,13 @@ PUBLISHED = {
 }
 
 
+def supposed_estimates(law: Law, given: Mapping[str, float], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The parameters of a law as they are given, and of the others the estimates of a paper whose runs were such."""
+    published = PUBLISHED.get(law.name)
+    known = {} if published is None or outside(published, rows) else published.estimates
+    return {**known, **given}
+
+
 def predicted_interval(
     question: Question, rows: Sequence[Mapping[str, Any]], fitted: Mapping[str, float], vocabularies: Sequence[int]
 ) -> dict[str, Any] | None:
@@ -111,40 +119,27 @@ def predicted_interval(
     `fitted` are the estimates of an earlier fit that identified them all, if there was one; `vocabularies` are those of
     the runs. None where no law is asked for, or one a row.
     """
-    if question.law is None or question.compares_rows:
-        return None
-    law = named(question.law)
-    if any(name not in row for row in rows for name in law.inputs):
+    law = _common_law(question)
+    if law is None or any(name not in row for row in rows for name in law.inputs):
         return None
     used = [row for row in rows if not row["held_out"]]
     target_run = {**max([row for row in rows if row["held_out"]] or rows, key=lambda row: row["C"]), **question.target}
-    published = PUBLISHED.get(question.law)
-    supposed = {**fitted, **question.suppose}
-    noise = supposed.pop("noise", NOISE)
-    if any(name not in supposed for name in law.parameter_names) and published is not None:
-        beyond = outside(published, [*used, target_run])
-        if beyond is not None:
-            return {"reason": f"{beyond}; write suppose: into the study"}
-        supposed = {**published.estimates, **supposed}
-    if absent := [name for name in law.parameter_names if name not in supposed]:
-        return {"reason": f"nothing is known of {', '.join(absent)}; write suppose: into the study"}
-    impossible = _impossible(law, supposed, rows, vocabularies)
-    if impossible is not None:
-        return {"reason": impossible}
-    target = prediction(law, target_run)
-    columns = {name: np.array([row[name] for row in used], float) for name in law.inputs}
+    given = {"noise": NOISE, **fitted, **question.suppose}
+    supposed = supposed_estimates(law, given, [*used, target_run])
     # Runs that branch off one trunk share errors, by what is supposed before any residual is seen.
     trunks = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(used)]
     groups = np.unique(trunks, return_inverse=True)[1].reshape(-1)
-    shared = SharedErrors(groups, PRIOR_CORRELATION) if len(set(trunks)) < len(trunks) else None
     try:
-        expected = expected_interval(law, supposed, columns, noise, target, shared=shared)
+        _check_supposed(law, supposed, [*used, target_run])
+        _check_possible(law, supposed, rows, vocabularies)
+        target, shared = prediction(law, target_run), SharedErrors(groups, PRIOR_CORRELATION)
+        expected = expected_interval(law, supposed, _columns(law, used), supposed["noise"], target, shared=shared)
     except ScalingError as error:
         return {"reason": error.what}
     return {
         "target": target.name,
         "supposed": {name: supposed[name] for name in law.parameter_names},
-        "noise": noise,
+        "noise": supposed["noise"],
         "loss": expected.estimate,
         "low": expected.low,
         "high": expected.high,
@@ -162,18 +157,26 @@ def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | No
     return None
 
 
-def _impossible(
+def _check_supposed(law: Law, supposed: Mapping[str, float], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a law of which some parameters are not known."""
+    absent = [name for name in law.parameter_names if name not in supposed]
+    reason = outside(PUBLISHED[law.name], rows) if law.name in PUBLISHED else f"nothing is known of {', '.join(absent)}"
+    refuse(absent, f"{reason}; write suppose: into the study")
+
+
+def _check_possible(
     law: Law, supposed: Mapping[str, float], rows: Sequence[Mapping[str, Any]], vocabularies: Sequence[int]
-) -> str | None:
-    """Why no law is as supposed: a model that has learned nothing has a loss of ln V, and none is below zero."""
+) -> None:
+    """Refuse losses that no run has: a model that has learned nothing has a loss of ln V, and none is below zero."""
     if law.target != "loss":
-        return None
+        return
     theta = np.array([supposed[name] for name in law.parameter_names], float)
-    losses = law.predict(theta, {name: np.array([row[name] for row in rows], float) for name in law.inputs})
-    for row, loss, size in zip(rows, losses, vocabularies, strict=True):
-        if not 0 < loss <= np.log(size):
-            place = ", ".join(f"{name} {row[name]:.3g}" for name in law.inputs)
-            limit = f"above ln V = {np.log(size):.3f}, the loss of a model that has learned nothing"
-            where = limit if loss > 0 else "which no loss is"
-            return f"the law as supposed is impossible: a loss of {loss:.4g} at {place}, {where}; correct suppose:"
-    return None
+    for row, loss, size in zip(rows, law.predict(theta, _columns(law, rows)), vocabularies, strict=True):
+        place = ", ".join(f"{name} {row[name]:.3g}" for name in law.inputs)
+        limit = f"above ln V = {np.log(size):.3f}, the loss of a model that has learned nothing"
+        what = f"a loss of {loss:.4g} at {place}, {limit if loss > 0 else 'which no loss is'}"
+        refuse(not 0 < loss <= np.log(size), f"the law as supposed is impossible: {what}; correct suppose:")
+
+
+def _columns(law: Law, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    return {name: np.array([row[name] for row in rows], float) for name in law.inputs}

@@ -8,12 +8,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 
-from scaling.base.errors import refuse
 from scaling.data.plan import BatchSize, Windows
 from scaling.executors import Resources
 from scaling.model.cost import Cost
@@ -26,30 +24,13 @@ from scaling.training.precision import Weights
 BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The number of devices that train one run, and the part that each holds."""
-
-    devices: int = 1
-    strategy: Literal["ddp", "fsdp"] = "ddp"
-    tensor: int = 1
-
-    def __post_init__(self) -> None:
-        what = f"{self.tensor} devices do not divide {self.devices}"
-        refuse(self.devices % self.tensor, what, "take a divisor", key="tensor", value=self.tensor)
-
-    @property
-    def replicas(self) -> int:
-        """The number of devices, or groups of them, that split the batch."""
-        return self.devices // self.tensor
-
-
-def memory(cost: Cost, precision: str, rows: int, layout: Layout) -> dict[str, float]:
-    """Bytes on each device, with `rows` windows of the batch at once."""
-    shards = layout.tensor * (layout.replicas if layout.strategy == "fsdp" else 1)
+def memory(cost: Cost, precision: str, rows: int, shards: int = 1, tensor: int = 1) -> dict[str, float]:
+    """Bytes on each device, with `rows` windows of the batch at once; `shards` devices divide the states of a model,
+    and `tensor` devices each matrix.
+    """
     weights, gradients, states = (each * cost.parameters / shards for each in BYTES[precision])
     # Counted in float32; what bfloat16 computes is kept in half of it.
-    activations = cost.activation_bytes * rows / layout.tensor * (1 if precision == "32-true" else 0.5)
+    activations = cost.activation_bytes * rows / tensor * (1 if precision == "32-true" else 0.5)
     return {"weights": weights, "gradients": gradients, "optimizer": states, "activations": activations}
 
 
@@ -74,16 +55,14 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
     what is left of it: another number of threads is another rounding.
     """
-    gpus, resources = torch.cuda.device_count(), plan.question.resources
-    if gpus and "gpus" in resources:
-        fraction = resources["gpus"]
-        fitting = cores() if not fraction else gpus * int(1 / fraction) if fraction <= 1 else int(gpus / fraction)
-    elif gpus:
-        # A run that no GPU holds alone takes them all.
-        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs))))
+    gpus, given = torch.cuda.device_count(), plan.question.resources
+    if gpus:
+        smallest = max(1 / MOST_A_GPU, min(_gpus(run, gpus) for run in plan.runs))
+        each = given.get("gpus", smallest)
+        fitting = cores() if each == 0 else gpus * int(1 / each) if each <= 1 else int(gpus / each)
     else:
-        largest = 1e9 * resources["memory"] if "memory" in resources else PROCESS + max(map(_bytes, plan.runs))
-        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(resources.get("threads", 1)))
+        largest = 1e9 * given["memory"] if "memory" in given else PROCESS + max(map(footprint, plan.runs))
+        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(given.get("threads", 1)))
     chosen = workers or max(1, min(fitting, len(plan.runs)))
     return Size(chosen, max(1, cores() // chosen), gpus)
 
@@ -95,20 +74,20 @@ def resources(job: Run, size: Size, given: Mapping[str, float]) -> Resources:
 
     Memory is in GB and a power of two, so that runs of nearly one size are alike to a cluster.
     """
+    devices, memory = job.experiment.config["trainer.devices"], None
     if not size.gpus:
-        estimate = Resources(size.threads, memory=2.0 ** math.ceil(math.log2((_bytes(job) + PROCESS) / 1e9)))
-    elif isinstance(devices := job.experiment.config["trainer.devices"], int) and devices > 1:
-        estimate = Resources(size.threads, min(devices, size.gpus))
+        gpus, memory = 0.0, 2.0 ** math.ceil(math.log2((footprint(job) + PROCESS) / 1e9))
+    elif isinstance(devices, int) and devices > 1:
+        gpus = min(devices, size.gpus)
     else:
-        memory = _of_a_gpu(job)
-        gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
-        estimate = Resources(size.threads, gpus)
-    return replace(estimate, **given)
+        gpus = max(_gpus(job, size.gpus), min(1.0, size.gpus / size.workers))
+    return replace(Resources(size.threads, gpus, memory), **given)
 
 
-def _of_a_gpu(job: Run) -> float:
-    """The fraction of one GPU's memory that a job fills."""
-    return (_bytes(job) + PROCESS) / (FILLED * torch.cuda.get_device_properties(0).total_memory)
+def _gpus(job: Run, gpus: int) -> float:
+    """The fraction of one GPU's memory that a job fills, or all GPUs where none holds it alone."""
+    filled = (footprint(job) + PROCESS) / (FILLED * torch.cuda.get_device_properties(0).total_memory)
+    return filled if filled <= 1 else float(gpus)
 
 
 def machine_memory() -> int:
@@ -116,15 +95,15 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _bytes(run: Run) -> float:
+def footprint(run: Run) -> float:
+    """Bytes of a run on one device."""
     experiment = run.experiment
     rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
-    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())
+    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows).values())
 
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
-SIZES = 3
 STEPS, PATIENCE = 15, 1.5  # of each size: it is timed for so many steps, or so many seconds
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
@@ -155,44 +134,39 @@ def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
     tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=step_flops)
     if not tried:
         return None
-    places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
-    timed = {step_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
+    places = sorted({0, len(tried) // 2, len(tried) - 1})
+    timed = {step_flops(tried[place]): _timed(tried[place]) for place in places}
     return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1) > BUSY)
 
 
 def _shrunk(experiment: Experiment) -> Experiment | None:
     """The experiment with no more rows than a moment allows; None where one row is too many."""
-    cost, rows = experiment.cost, experiment.size.size(0)
-    each = cost.flops_train_per_token * experiment.row_tokens
-    fitting = min(rows, int(LARGEST / each))
-    if fitting < 1 or not isinstance(experiment.batches.plan, Windows):
+    rows = min(experiment.size.size(0), int(LARGEST / step_flops(experiment, 1)))
+    if rows < 1 or not isinstance(experiment.batches.plan, Windows):
         return None
-    shrunk = replace(experiment, size=BatchSize.of(fitting))
-    return shrunk if sum(cost.memory(fitting).values()) < SHARE * machine_memory() else None
+    is_large = sum(experiment.cost.memory(rows).values()) >= SHARE * machine_memory()
+    return None if is_large else replace(experiment, size=BatchSize.of(rows))
 
 
-def step_flops(experiment: Experiment) -> float:
-    """The FLOPs of a step, as it begins."""
-    return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
+def step_flops(experiment: Experiment, rows: int | None = None) -> float:
+    """The FLOPs of a step, as it begins, or of one with so many rows."""
+    return experiment.cost.flops_train_per_token * experiment.row_tokens * (rows or experiment.size.size(0))
 
 
 def _timed(experiment: Experiment) -> float:
     """Seconds of the fastest step by one thread, as workers of small runs have."""
-    threads = torch.get_num_threads()
+    threads, seconds = torch.get_num_threads(), list[float]()
     torch.set_num_threads(1)
     try:
-        step, fastest = _step(experiment), math.inf
+        step = _step(experiment)
         step()  # in a new environment it compiles the kernels
-        started = time.perf_counter()
-        for _ in range(STEPS):
+        while len(seconds) < STEPS and sum(seconds) <= PATIENCE:
             before = time.perf_counter()
             step()
-            fastest = min(fastest, time.perf_counter() - before)
-            if time.perf_counter() - started > PATIENCE:
-                break
-        return fastest
+            seconds.append(time.perf_counter() - before)
     finally:
         torch.set_num_threads(threads)
+    return min(seconds)
 
 
 def _step(experiment: Experiment) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Question, axes_of, compared, flat, is_counted
+from scaling.studies.question import COMPARED, Question, axes_of, compared, flat, is_automatic
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -32,7 +32,7 @@ Words = tuple[str, ...]
 Line = Mapping[str, Any]
 
 KEPT = 64  # experiments of a plan from the ledger that are held at a time
-SOME = 3  # differences reported in one line
+SOME = 3  # runs named in one line
 STORED = ("run", "name", "overrides", "held_out", "steps", "flops", "point")  # of a run in the ledger's plan
 OF_A_TASK = ("start", "task", "labels")
 
@@ -80,13 +80,19 @@ class Run:
         word = next((word[4:] for word in self.overrides if word.startswith("row=")), None)
         return json.loads(word) if word is not None and word.startswith('"') else word
 
+    def as_trunk(self, trunk: Branch) -> Run:
+        """The trunk of this run, as far as this run needs it."""
+        changes: dict[str, Any] = {"run": trunk.run, "name": f"trunk of {self.name}", "held_out": False, "point": {}}
+        changes |= {"steps": trunk.step, "flops": trunk.flops, "trunk": None, "is_trunk": True}
+        return replace(self, **changes, planned=None if self.planned is None else _trunk_of(self.planned))
+
 
 @lru_cache(maxsize=KEPT)
 def _assembled(run: Run) -> Experiment:
     from scaling.training.experiment import assemble
 
     if run.task is None:
-        config = load(run.base, compared(run.base, (*run.overrides, f"runs={run.root}")))
+        config = compared(run.base, (*run.overrides, f"runs={run.root}"))
     else:
         config = compose(str(run.start), run.task, run.overrides, runs=run.root)
     experiment = assemble(config)
@@ -113,11 +119,11 @@ class Plan:
     @cached_property
     def trunks(self) -> dict[str, Run]:
         """The trunks that its runs share, by their ids, each as far as its last branch needs it."""
-        last: dict[str, tuple[int, Run]] = {}
+        last: dict[str, tuple[Run, Branch]] = {}
         for run in self.runs:
-            if run.trunk is not None and run.trunk.step > last.get(run.trunk.run, (-1,))[0]:
-                last[run.trunk.run] = run.trunk.step, run
-        return {name: _trunk(name, step, run) for name, (step, run) in last.items()}
+            if run.trunk is not None and (run.trunk.run not in last or run.trunk.step > last[run.trunk.run][1].step):
+                last[run.trunk.run] = run, run.trunk
+        return {name: run.as_trunk(trunk) for name, (run, trunk) in last.items()}
 
     @property
     def fitted(self) -> list[Mapping[str, Any]]:
@@ -129,94 +135,105 @@ class Plan:
         return Ledger.create(self.runs[0].root)
 
 
-def _trunk(name: str, step: int, last: Run) -> Run:
-    assert last.trunk is not None
-    return Run(
-        run=name,
-        name=f"trunk of {last.name}",
-        base=last.base,
-        overrides=last.overrides,
-        held_out=False,
-        steps=step,
-        flops=last.trunk.flops,
-        root=last.root,
-        is_trunk=True,
-        planned=None if last.planned is None else _trunk_of(last.planned),
-    )
-
-
 def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepared") -> Plan:
     """Every run of a question, checked; `overrides` hold for all of them.
 
     Where data are not prepared, what their runs cost can still be counted: a language replaces each of them.
     """
-    windows: dict[Any, Any] = {}  # of an evaluation, from the files, by the row of a table
-
-    def words_of(cell: Cell) -> Words:
-        labels = [f"study={question.name}", *([f"row={cell['row']}"] if "row" in cell else [])]
-        shown, tags = (json.dumps(each, ensure_ascii=False) for each in (_name(cell), labels))
-        log = (f"log.group={question.name}", f"log.name={shown}", f"log.tags={tags}")
-        words = (*log, *question.overrides(cell), *overrides)
-        words, row = words if data == "prepared" else _stood_in(question.base, words), cell.get("row")
-        if row not in windows:
-            windows[row] = load(question.base, words)["evaluate.windows"] or "all"
-        return compared(question.base, words, windows[row])
-
-    cells = _cells(question, words_of)
-    is_empty, fix = all(held_out for _, held_out, _ in cells), "widen its bounds, or give it other budgets"
-    refuse(is_empty, "no run of the grid is within its bounds", fix, key="grid")
-    words = [words_of(cell) for cell, _, _ in cells]
-    experiments, families = zip(*_experiments(question.base, words))
-    trunks = _trunks(experiments, families)
-    branches = Counter(trunk.run for trunk in trunks if trunk)
-    runs = [
-        Run(
-            run=name,
-            name=_name(cell),
-            base=question.base,
-            overrides=words_of_run,
-            held_out=held_out,
-            steps=experiment.steps,
-            # A trunk with one branch saves nothing: that run trains its own stable phase.
-            trunk=(shared := trunk if trunk and branches[trunk.run] > 1 else None),
-            flops=_flops(experiment, experiment.steps, 0 if shared is None else shared.step),
-            root=str(Path(experiment.config["runs"])),
-            point=point(experiment) | ({"beside": rung} if question.tune else {}),
-            planned=experiment,
-        )
-        for name, (cell, held_out, rung), words_of_run, experiment, trunk in zip(
-            [run_id(experiment.spec) for experiment in experiments], cells, words, experiments, trunks
-        )
-    ]
-    _check(question, runs)
-    return Plan(question, tuple(runs), _command(question, overrides))
-
-
-def _command(question: Question, overrides: Sequence[str]) -> Words:
-    """The command that makes the plan again. Where the ledger lies is not part of it, nor is the folder of a file."""
+    with question.placing(overrides):
+        runs = _runs(question, _wording(question, overrides, data))
+        _check(question, runs)
     if not question.source:
-        return ()
+        return Plan(question, runs)
+    # The command that makes the plan again. Where the ledger lies is not part of it, nor is the folder of a file.
     scale = [] if question.at is None else ["--at", question.at]
     words = [word for word in overrides if not word.startswith("runs=")]
     extensions = [word for path in schema.extensions() for word in ("--extend", Path(path).name)]
-    return ("study", question.source, *scale, *words, *extensions)
+    return Plan(question, runs, ("study", question.source, *scale, *words, *extensions))
+
+
+def _wording(question: Question, overrides: Sequence[str], data: Data) -> Callable[[Cell], Words]:
+    """The words of a run by its own keys."""
+    automatic: dict[Any, bool] = {}  # by the row of a table, whether its files leave the windows of evaluations open
+
+    def words_of(cell: Cell) -> Words:
+        row = cell.get("row")
+        labels = [f"study={question.name}", *([] if row is None else [f"row={row}"])]
+        shown, tags = (json.dumps(each, ensure_ascii=False) for each in (_name(cell), labels))
+        log = (f"log.group={question.name}", f"log.name={shown}", f"log.tags={tags}")
+        words = (*log, *question.overrides(cell), *overrides)
+        words = words if data == "prepared" else _stood_in(question.base, words)
+        if row not in automatic:
+            automatic[row] = is_automatic(load(question.base, words))
+        return (COMPARED, *words) if automatic[row] else words
+
+    return words_of
 
 
 def _stood_in(base: str, words: Words) -> Words:
     """The words with a synthetic language in the place of the data, another one for other data. Its vocabulary is the
     one that the data's tokenizer learns, where the config states it.
     """
-    data = [word for word in words if word.startswith(("data=", "data."))]
-    if not data:
-        return words
-    config = load(base, words)
+    config, data = load(base, words), [word for word in words if word.startswith(("data=", "data."))]
     tokenizer, multiple = config.tree["data"].get("tokenizer"), config["train.round_vocabulary"]
     count = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
-    of_data = (
-        [] if count is None or config["size.vocabulary"] else [f"size.vocabulary={-(-count // multiple) * multiple}"]
-    )
+    size = []
+    if count is not None and not config["size.vocabulary"]:
+        size = [f"size.vocabulary={-(-count // multiple) * multiple}"]
     others = (word for word in words if word not in data)
-    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *of_data)
+    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *size)
+
+
+def _runs(question: Question, words_of: Callable[[Cell], Words]) -> tuple[Run, ...]:
+    cells = _cells(question, words_of)
+    is_empty, fix = all(held_out for _, held_out, _ in cells), "widen its bounds, or give it other budgets"
+    refuse(is_empty, "no run of the grid is within its bounds", fix, key="grid")
+    words = [words_of(cell) for cell, _, _ in cells]
+    experiments = _experiments(question.base, words)
+    trunks: dict[Any, str] = {}
+    branches = [_branch(experiment, trunks) for experiment in experiments]
+    shared, runs = Counter(branch.run for branch in branches if branch), []
+    for (cell, held_out, rung), line, experiment, branch in zip(cells, words, experiments, branches, strict=True):
+        # A trunk with one branch saves nothing: that run trains its own stable phase.
+        trunk = branch if branch and shared[branch.run] > 1 else None
+        runs.append(
+            Run(
+                run=run_id(experiment.spec),
+                name=_name(cell),
+                base=question.base,
+                overrides=line,
+                held_out=held_out,
+                steps=experiment.steps,
+                trunk=trunk,
+                flops=_flops(experiment, experiment.steps, 0 if trunk is None else trunk.step),
+                root=str(Path(experiment.config["runs"])),
+                point=point(experiment) | ({"beside": rung} if question.tune else {}),
+                planned=experiment,
+            )
+        )
+    return tuple(runs)
+
+
+def _branch(experiment: Experiment, trunks: dict[Any, str]) -> Branch | None:
+    """The trunk that a run may branch from, and the step; `trunks` are the ids of those that are known."""
+    trunk = experiment.trunk()
+    if trunk is None or not trunk[1]:
+        return None
+    # Runs of a family have one optimizer. A warmup that is a fraction of the run has another number of steps for each.
+    key = id(experiment.optimizer), experiment.seed, trunk[0].schedule.warmup
+    if key not in trunks:
+        trunks[key] = run_id(trunk[0].spec)
+    return Branch(trunks[key], trunk[1], _flops(experiment, trunk[1]))
+
+
+def _flops(experiment: Experiment, last: int, first: int = 0) -> float:
+    """The FLOPs between two steps."""
+    return (experiment.tokens(last) - experiment.tokens(first)) * experiment.cost.flops_train_per_token
+
+
+def _name(cell: Cell) -> str:
+    """A run among its study's: `width=16 heads=1 tokens=500k`, `GeLU seed=0`."""
+    return " ".join(assignments(flat(cell)))
 
 
 def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool, str]]:
@@ -234,24 +251,19 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
         shape_keys = {key: value for key, value in cell.items() if key not in VARIED}
         return model((*words_of(shape_keys), f"trainer.max_steps={10**12}", "train.epochs=null"))
 
-    cells = list(question.cells(lambda cell: probe(cell).cost))
     rate = None if question.rate is None else schema.build("rate", question.rate)
-
-    def rated(cell: Cell) -> Cell:
-        """The cell with its rate to four digits: a person can type it, and any machine's logarithm gives this run."""
+    cells: list[tuple[Cell, bool, str]] = []
+    for cell, held_out in question.cells(lambda cell: probe(cell).cost):
         keys = {} if rate is None else rate.keys(model(words_of(cell)))
+        # Four digits: a person can type them, and any machine's logarithm gives this run.
         digits = {key: value if isinstance(value, int) else float(f"{value:.4g}") for key, value in keys.items()}
-        return {**digits, **cell}
-
-    planned = [(rated(cell), held_out, "") for cell, held_out in cells]
+        cells.append(({**digits, **cell}, held_out, ""))
     rungs: dict[str, Cell] = {}  # the first seed of each
-    for cell, held_out, _ in planned if question.tune else ():
+    for cell, held_out, _ in cells if question.tune else ():
         if not held_out:
             rungs.setdefault(_name({**cell, "seed": 0}), cell)
-    beside = [
-        ({**cell, key: value}, True, _name(cell)) for cell in rungs.values() for key, value in _beside(probe(cell))
-    ]
-    return planned + beside
+    beside = [({**cell, key: value}, _name(cell)) for cell in rungs.values() for key, value in _beside(probe(cell))]
+    return cells + [(cell, True, rung) for cell, rung in beside]
 
 
 def _beside(experiment: Experiment) -> Iterator[tuple[str, float]]:
@@ -263,76 +275,42 @@ def _beside(experiment: Experiment) -> Iterator[tuple[str, float]]:
             yield "train.batch", int(factor * rows)
 
 
-def _experiments(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Words]]:
-    """`assemble(load(base, words))` of each run's words, in their order, and the words without what varies: its family.
+def _experiments(base: str, words: Sequence[Words]) -> list[Experiment]:
+    """`assemble(load(base, words))` of each run's words, in their order.
 
-    Runs of a family differ in seed and budget alone, so that its model is built once.
+    Runs that differ in seed and budget alone are a family, whose model is built once.
     """
     from scaling.training.experiment import assemble, varied
 
-    def family(members: Sequence[Words]) -> Iterator[Experiment]:
+    families: dict[Words, list[Words]] = {}
+    for line in words:
+        common = tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in line)
+        families.setdefault(common, []).append(line)
+    experiments: dict[Words, Experiment] = {}
+    for members in families.values():
         first = assemble(load(base, members[0]))
         values = [{key: word for word in line if (key := word.partition("=")[0]) in VARIED} for line in members]
         # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying, for each
         # key, the first run that gives it another value than the first run of all does.
         differing = ([place for place, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
-        probes = {places[0] for places in differing if places}
-        if all(
+        alike = all(
             varied(first, values[place].values()).config.tree == assemble(load(base, members[place])).config.tree
-            for place in probes
-        ):
-            yield from (varied(first, value.values()) for value in values)
-        else:
-            yield from (assemble(load(base, line)) for line in members)
-
-    families: dict[Words, list[int]] = {}
-    for place, line in enumerate(words):
-        common = tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in line)
-        families.setdefault(common, []).append(place)
-    by_place = {
-        place: (experiment, common)
-        for common, places in families.items()
-        for place, experiment in zip(places, family([words[place] for place in places]))
-    }
-    return [by_place[place] for place in range(len(words))]
-
-
-def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[Branch | None]:
-    """The trunk that each run may branch from, and the step; runs of a family, a seed and a warmup have one trunk."""
-    trunks = [experiment.trunk() for experiment in experiments]
-    # A warmup that is a fraction of the run has a number of steps that follows from the run's length.
-    keys = [
-        (family, experiment.seed, trunk and trunk[0].schedule.warmup)
-        for experiment, family, trunk in zip(experiments, families, trunks)
-    ]
-    first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(trunks)) if trunk}
-    names = {key: run_id(trunk.spec) for key, trunk in first.items()}
-    return [
-        None if trunk is None or not trunk[1] else Branch(names[key], trunk[1], _flops(experiment, trunk[1]))
-        for key, trunk, experiment in zip(keys, trunks, experiments)
-    ]
-
-
-def _flops(experiment: Experiment, last: int, first: int = 0) -> float:
-    """The FLOPs between two steps."""
-    return (experiment.tokens(last) - experiment.tokens(first)) * experiment.cost.flops_train_per_token
-
-
-def _name(cell: Cell) -> str:
-    """A run among its study's: `width=16 heads=1 tokens=500k`, `GeLU seed=0`."""
-    return " ".join(assignments(flat(cell)))
+            for place in {places[0] for places in differing if places}
+        )
+        for line, value in zip(members, values, strict=True):
+            experiments[line] = varied(first, value.values()) if alike else assemble(load(base, line))
+    return [experiments[line] for line in words]
 
 
 def _check(question: Question, runs: Sequence[Run]) -> None:
     """Refuse two cells that are one run, and a law that has more parameters than the runs that are left to fit it have
     sizes, budgets and mixtures.
     """
-    seen: dict[str, str] = {}
+    first: dict[str, Run] = {}
     fix = "an axis does not change what is computed, or the held-out runs are in the grid"
     for run in runs:
-        what = f"two cells are one run: {seen.get(run.run)!r} and {run.name!r}"
-        refuse(run.run in seen, what, fix, key="grid")
-        seen[run.run] = run.name
+        other = first.setdefault(run.run, run)
+        refuse(other is not run, f"two cells are one run: {other.name!r} and {run.name!r}", fix, key="grid")
     if question.law is None:
         return
     from scaling.laws import named
@@ -344,30 +322,25 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
         if not run.held_out
     }
     law = named(question.law)
-    if len(points) <= (needed := len(law.parameter_names)):
-        raise ScalingError(
-            f"{plural(len(points), 'different point')} to fit {needed} parameters",
-            key="grid",
-            fix="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
-            f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}",
-        )
+    what = f"{plural(len(points), 'different point')} to fit {len(law.parameter_names)} parameters"
+    fix = "add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
+    fix += f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}"
+    refuse(len(points) <= len(law.parameter_names), what, fix, key="grid")
 
 
 # The plan in the ledger
 
 
-def enter(ledger: Ledger, plan: Plan, candidates: Sequence[Run] = ()) -> list[str]:
+def enter(ledger: Ledger, plan: Plan) -> list[str]:
     """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of its name.
 
-    A plan that asks another question under the same name is refused, and what differs is stated. `candidates` are runs
-    that belong to the question, of which an adaptive study has entered some.
+    A plan that asks another question under the same name is refused, and what differs is stated.
     """
     name, document = plan.question.name, document_of(plan)
-    earlier, added = None, []
+    earlier, added, path = None, list[str](), ledger.plan_file(name)
     if name in ledger.studies():
-        path = ledger.plan_file(name)
         earlier = ledger.plan(name)
-        added = _added(earlier, document, name, path, candidates)
+        added = _additions(earlier, document, path)
     for run in (*plan.runs, *plan.trunks.values()):
         if run.planned is not None:  # others were entered before
             ledger.add(run.planned.spec)
@@ -383,25 +356,23 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     document = ledger.plan(name)
     try:
         question = Question(**document["study"])
-        runs = tuple(
+        runs = [
             Run(
-                **{key: entry[key] for key in STORED if key not in ("overrides", "point")},
-                **{key: entry[key] for key in OF_A_TASK if "task" in entry},
-                base=question.base,
-                overrides=(*entry["overrides"], *words),
-                point=canonical(entry["point"]),
-                trunk=None if entry["trunk"] is None else Branch(**entry["trunk"]),
-                root=str(ledger.root),
+                **{
+                    **entry,
+                    "base": question.base,
+                    "overrides": (*entry["overrides"], *words),
+                    "point": canonical(entry["point"]),
+                    "trunk": entry["trunk"] and Branch(**entry["trunk"]),
+                    "root": str(ledger.root),
+                }
             )
             for entry in document["runs"]
-        )
-        command = tuple(document["command"])
-        if any("C" not in run.point for run in runs):
-            raise KeyError("C")
+        ]
+        return Plan(question, tuple(runs), tuple(document["command"]))
     except (KeyError, TypeError, AttributeError) as error:
         what = f"the plan is damaged, or of another version: {type(error).__name__} {error}"
         raise ScalingError(what, file=ledger.plan_file(name), fix="plan again") from None
-    return Plan(question, runs, command)
 
 
 def newest(ledger: Ledger, plan: Plan) -> Plan:
@@ -413,71 +384,50 @@ def newest(ledger: Ledger, plan: Plan) -> Plan:
 
 def document_of(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger has it."""
+    study = asdict(replace(plan.question, config=None))
+    del study["config"]
     runs = [
         {key: getattr(run, key) for key in (*STORED, *(() if run.task is None else OF_A_TASK))}
         | {"overrides": list(run.overrides), "trunk": run.trunk and run.trunk._asdict()}
         for run in plan.runs
     ]
-    return {"study": asdict(plan.question), "command": list(plan.command), "runs": runs}
+    return {"study": study, "command": list(plan.command), "runs": runs}
 
 
-def _added(earlier: Line, document: Line, name: str, path: Path, candidates: Sequence[Run]) -> list[str]:
+def _additions(earlier: Line, document: Line, path: Path) -> list[str]:
     """The names of the runs by which a plan extends an earlier one; refused where it asks another question.
 
-    An extension has every planned run, and its new runs have their recipe and data: they differ from the planned ones
-    in their size, budget or seed, or in the values of an axis that the study has, or are trained to see whether a rung
-    is tuned. Words that change no run may differ.
+    An extension has every planned run, as it was planned, and the same law and target. Its axes are those of the study,
+    or go over sizes, budgets and seeds.
     """
+    changed = differences(earlier["study"], document["study"])
 
-    def changes(part: Callable[[Line], Line]) -> list[str]:
-        changed = differences(part(earlier["study"]), part(document["study"]))
-        return [f"{key} was {before!r} and is {after!r}" for key, (before, after) in changed.items()]
+    def changes(*fields: str) -> list[str]:
+        values = {key: pair for key, pair in changed.items() if key.partition(".")[0] in fields}
+        return [f"{key} was {before!r} and is {after!r}" for key, (before, after) in values.items()]
 
-    then, now = ({entry["run"]: entry for entry in plan["runs"]} for plan in (earlier, document))
-    new, gone = ([entry for run, entry in a.items() if run not in b] for a, b in ((now, then), (then, now)))
-    moved = [run for run in then if run in now and then[run]["held_out"] != now[run]["held_out"]]
-    reasons = [f"{then[run]['name']} is held out in one" for run in moved]
-    reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
-    own = {run.run for run in candidates}
-    others = [run for run in new if run["run"] not in own and "task" not in run and not run["point"].get("beside")]
-    foreign = {} if gone else _foreign(others, earlier)
-    reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
+    then, now = ({(run["run"], run["held_out"]): run["name"] for run in each["runs"]} for each in (earlier, document))
+    new, gone = ([name for run, name in a.items() if run not in b] for a, b in ((now, then), (then, now)))
+    sizes = {"size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
+    axes = _varied_keys(document["study"]) - _varied_keys(earlier["study"]) - sizes - {*VARIED}
+    reasons = [*changes("laws", "target"), *(f"the axis {axis} is new to the study" for axis in sorted(axes))]
     if not gone and not reasons:
-        return [entry["name"] for entry in new]
+        return new
     counted = [
-        f"{plural(len(names), 'run')} {'is' if len(names) == 1 else 'are'} {what} ({_some(names)})"
-        for what, runs in (("new", new), ("gone", gone))
-        if (names := [run["name"] for run in runs])
+        f"{plural(len(names), 'run')} {'is' if len(names) == 1 else 'are'} {what} "
+        f"({', '.join(names[:SOME])}{', …' if len(names) > SOME else ''})"
+        for what, names in (("new", new), ("gone", gone))
+        if names
     ]
     raise ScalingError(
-        f"the study {name} has another plan: "
-        + "; ".join([*counted, *reasons, *changes(lambda study: {"set": study["set"]})]),
+        f"the study {document['study']['name']} has another plan: {'; '.join([*counted, *reasons, *changes('set')])}",
         fix="keep the planned runs and add sizes, budgets or seeds to extend it; or give the changed study another "
         "name (runs that both have are shared)",
         file=path,
     )
 
 
-def _foreign(new: Sequence[Line], earlier: Line) -> dict[str, list[str]]:
-    """The words of new runs that no extension has, each with the names of its runs."""
-
-    def counted(overrides: Sequence[str]) -> dict[str, str]:
-        pairs = (word.partition("=") for word in overrides if word != COMPARED)
-        return {key: value for key, _, value in pairs if is_counted(key)}
-
-    words = [counted(run["overrides"]) for run in earlier["runs"]]
-    varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
-    of_size = (f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))
-    free = {*varied, *axes_of(earlier["study"]["grid"]), *VARIED, "size", *of_size}
-    free |= {"optimizer.lr", "train.batch"} if earlier["study"]["rate"] is not None else set()
-    usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
-    foreign: dict[str, list[str]] = {}
-    for run in new:
-        own = {key: value for key, value in counted(run["overrides"]).items() if key not in free}
-        for key in dict(sorted(own.items() ^ usual.items())):
-            foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(run["name"])
-    return foreign
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SOME]) + (", …" if len(names) > SOME else "")
+def _varied_keys(study: Line) -> set[str]:
+    """The keys of a run's config that the axes of a study set."""
+    axes = [axis for part in ("grid", "held_out") for axis in axes_of(study[part]).items()]
+    return {key for axis, values in axes for value in values for key in flat({axis: value})}

@@ -5,23 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import ScalingError, nearest
-from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, is_number
+from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.numbers import Fraction, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
 from scaling.config.compose import load, table_file
 from scaling.config.document import Config, document, of_values
 from scaling.config.files import find, shipped
-from scaling.config.schema import check, check_keys
+from scaling.config.schema import check_keys
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
+from scaling.ledger.document import mapped
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product
+
+if TYPE_CHECKING:
+    from scaling.laws import Law
+
+Line = Mapping[str, Any]
+Source = str | Path | Line
+"""A study: the name of a shipped one, a path, or its fields with a `name`."""
 
 # Every field of a study's file, and what it states.
 KEYS = {
@@ -41,6 +49,17 @@ KEYS = {
     "minutes": "the longest time of the study; a machine that needs more uses the scale `small`",
     "at": "further scales of the study by name, each with the fields that differ",
 }
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(("question", "base"), str),
+    **dict.fromkeys(("set", "target", "suppose", "define", "resources"), Line),
+    **dict.fromkeys(("grid", "held_out"), Line | list[Line]),
+    "tune": bool,
+    "rate": schema.Recipe,
+    "law": str | list[str],
+    "tasks": list[str] | Mapping[str, Line | None],
+    "minutes": PositiveInt | PositiveFloat,
+    "at": Mapping[str, Line],
+}
 # The fields that a study needs, each with an example.
 NEEDED = {
     "question": "write question: How does loss fall with size?",
@@ -49,26 +68,20 @@ NEEDED = {
 }
 RESOURCES: dict[str, Any] = {
     "threads": PositiveInt,
-    "gpus": NonNegativeFloat,  # of one, or a whole number
+    "gpus": Fraction | PositiveInt,
     "memory": PositiveFloat,  # in GB
     "minutes": PositiveFloat,  # until a cluster may end it
 }
+NUMBERS = ("target", "suppose", "resources", "minutes")  # fields in which `1B` is a number
 SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
-MAPPINGS = ("set", "target", "suppose", "define", "resources", "at")  # fields
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
 BUDGETS = ("train.tokens", "trainer.max_steps", "train.epochs")
-PLAIN = (str, int, float)
-"""What most keys hold: to ask of these whether they are mappings takes as long as all else that is done with them."""
 COMPARED = "evaluate.windows=whole_at_end"  # the word that a plan adds to its runs
 
-OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
-"""Where a study has keys of its runs: the scale, the part, and the key, which in an axis is followed by a number."""
-
-Line = Mapping[str, Any]
-Source = str | Path | Line
-"""A study: the name of a shipped one, a path, or its fields with a `name`."""
+OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(?:set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
+"""Where a study has keys of its runs: the scale, and the key, in which a number follows an axis."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +92,19 @@ class Question:
     learning rates. The first of several laws answers; a comparison of rows needs none. `suppose` is the law (and the
     `noise` of log loss) that a plan assumes; `at` is the chosen scale, if a study has several; each run is finetuned on
     `tasks`, with the keys of these runs; `resources` are the resources of each run; if the study would take longer than
-    `minutes`, its scale `small` is used. `source` is its name or its file, as a command names it.
+    `minutes`, its scale `small` is used. `source` is its name or its file, as a command names it; `config` is the
+    document that it was read from, which no ledger has.
     """
 
     name: str
     question: str
     base: str
-    set: Mapping[str, Any]
+    set: Line
     grid: Line | Sequence[Line]
     laws: Sequence[str] = ()
     held_out: Line | Sequence[Line] = field(default_factory=dict)
     tune: bool = False
-    rate: Line | None = None
+    rate: str | Line | None = None
     target: Mapping[str, float] = field(default_factory=dict)
     suppose: Mapping[str, float] = field(default_factory=dict)
     define: Mapping[str, str] = field(default_factory=dict)
@@ -99,6 +113,7 @@ class Question:
     minutes: float | None = None
     at: str | None = None
     source: str = ""
+    config: Config | None = field(default=None, repr=False, compare=False)
 
     @property
     def law(self) -> str | None:
@@ -114,18 +129,15 @@ class Question:
         """Each run's own keys, and whether it is held out. A held-out run has the grid's largest budget where neither
         its own keys nor `set` give it one.
         """
-        largest: Cell = {}
-        for line in filter(None, _each(self.grid)):
-            for cell in _grid(line).cells(price):
-                for key in BUDGETS:
-                    number = _numbers(cell.get(key))
-                    if is_number(number) and number > _numbers(largest.get(key, 0)):
-                        largest = {key: cell[key]}
-                yield cell, False
-        has_budget = any(key in self._common for key in BUDGETS)
-        for line in filter(None, _each(self.held_out)):
-            for cell in _grid(line).cells(price):
-                yield cell if has_budget or any(key in cell for key in BUDGETS) else {**cell, **largest}, True
+        largest, most = dict[str, Any](), 0.0
+        for cell in (cell for grid in grids(self.grid) for cell in grid.cells(price)):
+            for key in BUDGETS:
+                if is_number(number := _numbers(cell.get(key))) and number > most:
+                    largest, most = {key: cell[key]}, number
+            yield cell, False
+        for cell in (cell for grid in grids(self.held_out) for cell in grid.cells(price)):
+            has_budget = any(key in cell or key in self._common for key in BUDGETS)
+            yield cell if has_budget else {**cell, **largest}, True
 
     def overrides(self, cell: Cell) -> tuple[str, ...]:
         """A run's keys as words of the command line."""
@@ -137,15 +149,41 @@ class Question:
     def _common(self) -> dict[str, str]:
         return {key: word_of(key, value) for key, value in flat(self.set).items()}
 
+    @contextmanager
+    def placing(self, words: Sequence[str]) -> Iterator[None]:
+        """Report a mistake in a key of the runs at the line of the study that has the key; one in `words` as it is."""
+        try:
+            yield
+        except ScalingError as error:
+            is_ours = error.file in (None, COMMAND_LINE)
+            is_ours &= not any(_is_of(str(error.key), word.partition("=")[0]) for word in words)
+            if self.config is not None and error.key is not None and is_ours:
+                self._place(error, error.key, self.config)
+            raise
 
-def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[str, ...]:
-    """The words of a run that is compared with others: its last evaluation is of all windows, whatever a tenth of its
-    own compute pays for, unless the words or the files set it. `default` is the files' number, where that is known.
-    """
-    if any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words):
-        return words
-    default = default or load(base, words)["evaluate.windows"]
-    return (COMPARED, *words) if default == "auto" else words
+    def _place(self, error: ScalingError, key: str, config: Config) -> None:
+        """Fill in the file, the line and the whole key of a run's key."""
+        matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where))]
+        own = {
+            match: re.sub(r"\.\d+(?=\.|$)", "", match[2], count=1) for match in matches if match[1] in (None, self.at)
+        }
+        related = [match for match in own if _is_of(key, own[match]) or _is_of(own[match], key)]
+
+        def rank(match: re.Match[str]) -> tuple[int, bool]:
+            """The key or the longest above it, else one below it; of equals the one of the value."""
+            written = config[match[0]]
+            is_value = str(error.value) in (str(written), str(_numbers(written)))
+            return len(own[match]) if _is_of(key, own[match]) else 0, is_value
+
+        if related:  # of equals in all this the last in the file: axes are below `set`, and scales below both
+            best = max(reversed(related), key=rank)
+            where, error.key = best[0], best[0][: best.start(2)] + key
+        else:  # a field of the study, or a key that its grid works out
+            key = key if error.file is None else f"grid.{key}"
+            is_of_scale = f"at.{self.at}.{key.partition('.')[0]}" in config.origin
+            where = error.key = f"at.{self.at}.{key}" if is_of_scale else key
+        place = config.error(where, error.what)
+        error.file, error.line = place.file, place.line
 
 
 def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Question:
@@ -156,15 +194,23 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
     config, stem, path = _opened(source)
     is_shipped = path is not None and path.parent == shipped() / "study"
     file = stem if is_shipped else f"{stem}.yaml" if path is None else path.name
-    top = _layer(config)
-    layers = {None: top, **{name: _layer(config, f"at.{name}") for name in top.get("at", {})}}
-    if at not in layers:
-        fix = nearest(str(at), filter(None, layers))
-        raise ScalingError("the study has no such scale", key="at", value=at, fix=fix)
-    # Each scale is checked, so that a mistake in one shows before another is trained.
-    scaled = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
-    laws = scaled.pop("law", [])
-    return Question(**{**scaled, "laws": laws, "name": named(stem, at, words), "at": at, "source": file})
+    with config.placing():
+        top, checked = _typed(config.tree), {}
+        for key, fix in NEEDED.items():
+            refuse(key not in top, "a study needs it", fix, key=key, file=path)
+        scales = {None: {}, **top.pop("at", {})}
+        fix = nearest(str(at), filter(None, scales))
+        refuse(at not in scales, "the study has no such scale", fix, key="at", value=at)
+        # Each scale is checked, so that a mistake in one shows before another is trained.
+        for scale, tree in scales.items():
+            with under(f"at.{scale}"):
+                layer = _typed(tree, scale)
+            fields = {**top, **layer, "set": {**top.get("set", {}), **layer.get("set", {})}}
+            try:
+                checked[scale] = _checked(fields, SMALL in scales)
+            except ScalingError as error:
+                raise error.under(f"at.{scale}") if str(error.key).partition(".")[0] in layer else error from None
+    return Question(**checked[at], name=named(stem, at, words), at=at, source=file, config=config)
 
 
 def _opened(source: Source) -> tuple[Config, str, Path | None]:
@@ -174,198 +220,120 @@ def _opened(source: Source) -> tuple[Config, str, Path | None]:
         return document(path), path.stem, path
     config = of_values("the study", {key: source[key] for key in source if key != "name"})
     for key in config.origin:
-        if not isinstance(config[key], dict | list | str | int | float | None):
-            raise config.error(key, "expected text, a number, true, false or null")
-    name = source.get("name", "study")
-    if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
-        raise ScalingError("expected letters, digits, '.', '_' and '-'", file="the study", key="name", value=name)
-    return config, name, None
+        is_plain = isinstance(config[key], dict | list | str | int | float | None)
+        config.refuse(not is_plain, key, "expected text, a number, true, false or null")
+    return config, str(source.get("name", "study")), None
 
 
-@contextmanager
-def placed(source: Source, at: str | None, words: Sequence[str]) -> Iterator[None]:
-    """Report a mistake in the keys of runs at the line of the study, at this scale, that has the key. Mistakes in
-    `words` are left as they are.
-    """
-    try:
-        yield
-    except ScalingError as error:
-        ours = error.file in (None, COMMAND_LINE)
-        if ours and error.key and not any(_is_of(error.key, word.partition("=")[0]) for word in words):
-            _place(error, error.key, _opened(source)[0], at)
-        raise
+def _typed(tree: Line, at: str | None = None) -> dict[str, Any]:
+    """The fields of a study, or of its scale `at`, each of its type, without those that are null."""
+    stated = {key: value for key, value in tree.items() if value is not None}
+    stated |= {key: _numbers(stated[key]) for key in NUMBERS if key in stated}
+    types = {key: kind for key, kind in TYPES.items() if at is None or key != "at"}
+    return check_keys(stated, types, "a study")
 
 
-def _place(error: ScalingError, key: str, config: Config, at: str | None) -> None:
-    """Fill in the file, the line and the whole key of a run's key."""
+def _checked(fields: Line, has_small: bool) -> dict[str, Any]:
+    """The fields of a study at one of its scales, which go together."""
+    from scaling.laws import named as law_named
+    from scaling.laws.points import SETUP
 
-    def rank(match: re.Match[str]) -> tuple[Any, ...]:
-        """The key or the longest above it, else one below it; of equals the scale's, the one of the value, an axis."""
-        run_key, written = _run_key(match), config[match[0]]
-        is_value = error.has_value and str(error.value) in (str(written), str(_numbers(written)))
-        return len(run_key) if _is_of(key, run_key) else 0, match[1] is not None, is_value, match[2] != "set"
-
-    matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where)) and match[1] in (None, at)]
-    related = [match for match in matches if _is_of(key, own := _run_key(match)) or _is_of(own, key)]
-    if related:
-        best = max(related, key=rank)
-        where, error.key = best[0], best[0][: best.start(3)] + key
-    elif key in KEYS or error.file is not None:
-        field = key if key in KEYS else "grid"
-        where = scaled if at is not None and (scaled := f"at.{at}.{field}") in config.origin else field
-    else:
-        return
-    place = config.error(where, error.what)
-    error.file, error.line = place.file, place.line
-
-
-def _run_key(match: re.Match[str]) -> str:
-    """The key of a run that a key of the study sets: `size.width` of `grid.size.0.width`."""
-    return match[3] if match[2] == "set" else re.sub(r"\.\d+(?=\.|$)", "", match[3], count=1)
-
-
-def _is_of(key: str, above: str) -> bool:
-    return key == above or key.startswith(f"{above}.")
-
-
-def _layer(config: Config, above: str = "") -> dict[str, Any]:
-    """The fields at the top of the file, or under the scale `above` (`at.paper`), each of its type; without those that
-    are null.
-    """
-    tree, prefix = (config[above], f"{above}.") if above else (config.tree, "")
-    if not isinstance(tree, dict):
-        raise config.error(above, "expected fields of a study", f"write {above}: {{grid: …}}")
-    fields = {}
-    for key, value in tree.items():
-        if key not in KEYS or (above and key == "at"):
-            raise config.error(prefix + key, "a study has no such key", nearest(key, KEYS))
-        if value is not None:
-            try:
-                fields[key] = _field(key, value)
-            except ScalingError as error:
-                raise error if error.file is not None else config.place(error.under(prefix + key)) from None
-    return fields
+    with under("base"):
+        find("model", fields["base"])
+    what, fix = "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"
+    refuse("minutes" in fields and not has_small, what, fix, key="minutes")
+    names = [fields["law"]] if isinstance(fields.get("law"), str) else fields.get("law", [])
+    with under("law"):
+        laws = list(map(law_named, names))
+    with under("define"):
+        define = check_keys(fields.get("define", {}), dict.fromkeys(SETUP, str | float), "the setup")
+    with under("resources"):
+        resources = check_keys(fields.get("resources", {}), RESOURCES, "a run's resources")
+    checked = {key: value for key, value in fields.items() if key != "law"} | {
+        "laws": names,
+        **_supposed(laws, fields.get("target", {}), fields.get("suppose", {})),
+        "define": {name: str(stated) for name, stated in define.items()},
+        "resources": resources,
+        "tasks": _tasks(fields.get("tasks", {})),
+        "rate": fields["rate"].line if "rate" in fields else None,
+        **{part: _grids(part, fields.get(part, {}), fields["base"]) for part in ("grid", "held_out")},
+    }
+    fitted, held_out = (sum(grid.most for grid in grids(checked[part])) for part in ("grid", "held_out"))
+    refuse(fitted == 0, "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]", key="grid")
+    what, fix = f"the grid has {fitted + held_out:,} runs", f"{MOST_RUNS:,} are the most; thin an axis"
+    refuse(fitted + held_out > MOST_RUNS, what, fix, key="grid")
+    return checked
 
 
-def _field(key: str, value: Any) -> Any:
-    """A field's value, of its type; `1B` is a number where one is expected. A mistake has the key below the field."""
-    if key in MAPPINGS and not isinstance(value, Mapping):
-        raise ScalingError("expected keys with values")
-    match key:
-        case "question" | "base":
-            if not isinstance(value, str) or not value.strip():
-                raise ScalingError("expected text")
-            if key == "base":
-                find("model", value)
-        case "rate":
-            schema.build("rate", value)
-        case "tune":
-            check(key, value, bool)
-        case "law":
-            from scaling.laws import named as law_named
-
-            value = value if isinstance(value, list) else [value]
-            for index, name in enumerate(value):
-                if name in value[:index]:
-                    raise ScalingError("a law is named twice", key=str(index))
-                try:
-                    law_named(str(name))
-                except ScalingError as unknown:
-                    where = str(index) if len(value) > 1 else None
-                    raise ScalingError("there is no such law", key=where, fix=unknown.fix) from None
-        case "target" | "suppose":
-            kind = PositiveFloat if key == "target" else float
-            value = check_keys(_numbers(value), dict.fromkeys(value, kind), key)
-        case "define":
-            from scaling.laws.points import SETUP
-
-            check_keys(value, dict.fromkeys(SETUP, str | float), "the setup")
-            value = {name: str(stated) for name, stated in value.items()}
-        case "resources":
-            value = check_keys(_numbers(value), RESOURCES, "a run's resources")
-            if (gpus := value.get("gpus", 0)) > 1 and gpus != int(gpus):
-                raise ScalingError("expected a fraction of one GPU, or a whole number", key="gpus", fix="take 0.5 or 2")
-        case "minutes":
-            value = _numbers(value)
-            if not is_number(value) or value <= 0:
-                raise ScalingError("expected a number above 0")
-        case "tasks":
-            value = _tasks(value)
-        case "at":
-            for name in value:
-                if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-                    raise ScalingError(f"{name!r} is not a name of a scale", fix="take letters, digits, '_' and '-'")
-    return value
+def _supposed(laws: Sequence[Law], target: Line, suppose: Line) -> dict[str, Any]:
+    """The target of the prediction, and the law that a plan assumes, which are of the study's laws."""
+    if not laws:
+        for key, value in {"target": target, "suppose": suppose}.items():
+            refuse(value, "the study asks for no law", "name one, as in law: chinchilla", key=key)
+        return {}
+    law = laws[0]
+    # A law of N and D has a best split of a compute.
+    inputs = ("C",) if set(target) == {"C"} and set(law.inputs) == {"N", "D"} else law.inputs
+    absent = [name for name in inputs if target and name not in target]
+    parameters = {parameter.name: parameter for each in laws for parameter in each.parameters}
+    numbers = {name: PositiveFloat if each.scale == "log" else float for name, each in parameters.items()}
+    with under("target"):
+        target = check_keys(target, dict.fromkeys(inputs, PositiveFloat), law.name)
+        refuse(absent, f"{law.name} is a law of {', '.join(law.inputs)}", f"add {', '.join(absent)}")
+    with under("suppose"):
+        return {"target": target, "suppose": check_keys(suppose, {**numbers, "noise": PositiveFloat}, law.name)}
 
 
-def _tasks(value: Any) -> dict[str, dict[str, Any]]:
+def _tasks(value: Sequence[str] | Mapping[str, Line | None]) -> dict[str, Line]:
     """Each task with the keys of its runs."""
-    from scaling.training.finetune import check_task
+    tasks = value if isinstance(value, Mapping) else dict.fromkeys(value)
+    for name in tasks:
+        from scaling.training.finetune import check_task
 
-    tasks = dict.fromkeys(value) if isinstance(value, list) and all(isinstance(task, str) for task in value) else value
-    if not isinstance(tasks, dict) or (isinstance(value, list) and len(tasks) < len(value)):
-        raise ScalingError("expected names of tasks, each once", fix="write tasks: [cola, sst2]")
-    for name, settings in tasks.items():
-        if not isinstance(settings, dict | None):
-            raise ScalingError("expected keys with values", key=name)
         try:
             check_task(name)
         except ScalingError as error:
-            raise ScalingError(f"{name}: {error.what}", fix=error.fix) from None
+            raise ScalingError(f"{name}: {error.what}", key="tasks", fix=error.fix) from None
     return {name: settings or {} for name, settings in tasks.items()}
 
 
-def _scaled(config: Config, path: Path | None, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
-    """The fields of a study at one of its scales, which go together."""
-    top, scale = layers[None], {} if at is None else layers[at]
-    fields = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
-
-    def error(key: str, what: str, fix: str | None = None) -> ScalingError:
-        """At the field in the scale, where that has it, or else at the top."""
-        return config.error(f"at.{at}.{key}" if key.partition(".")[0] in scale else key, what, fix)
-
-    for key, fix in NEEDED.items():
-        if key not in fields:
-            raise ScalingError("a study needs it", key=key, file=path, fix=fix)
-    if "minutes" in fields and SMALL not in fields.get("at", {}):
-        fix = f"add at: {{{SMALL}: {{grid: …}}}}"
-        raise error("minutes", "there is no smaller scale to take on a slow machine", fix)
-    if laws := fields.get("law"):
-        _check_law(fields, laws, error)
-    elif unused := [key for key in ("target", "suppose") if fields.get(key)]:
-        raise error(unused[0], "the study asks for no law", "name one, as in law: chinchilla")
-    for part in ("grid", "held_out"):
-        where = f"at.{at}.{part}" if part in scale else part
-        fields[part] = _checked(config, where, fields.get(part, {}), fields["base"])
-    counts = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
-    if counts["grid"] == 0:
-        raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
-    if (runs := sum(counts.values())) > MOST_RUNS:
-        raise config.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
-    return fields
+def _grids(where: str, lines: Any, base: str) -> Any:
+    """A grid, or a list of them, its quantities as numbers and its rows spelled out."""
+    if isinstance(lines, list):
+        return [_grids(f"{where}.{index}", line, base) for index, line in enumerate(lines)]
+    if "kind" not in lines:
+        return _axes(where, lines, base) if lines else {}
+    line = {
+        key: _axes(f"{where}.axes", value, base) if key == "axes" else _numbers(value) for key, value in lines.items()
+    }
+    with under(where):
+        schema.build("grid", line)
+    return line
 
 
-def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
-    from scaling.laws import named as law_named
+def _axes(where: str, axes: Any, base: str) -> dict[str, Any]:
+    is_empty, fix = not isinstance(axes, Mapping) or not axes, "write axes: {size: [ladder/10k, ladder/30k]}"
+    refuse(is_empty, "expected axes", fix, key=where)
+    axes = {**axes, "row": list(table_file(base).rows)} if axes.get("row") == "all" else axes
+    for key, values in axes.items():
+        is_list = isinstance(values, list) and values
+        refuse(not is_list, "expected a list of values", "write [1M, 2M]", key=f"{where}.{key}")
+    return axes
 
-    law = law_named(laws[0])
-    target = fields.get("target", {})
-    for name in target:
-        if name not in law.inputs and set(target) != {"C"}:
-            raise error(f"target.{name}", f"{law.name} is a law of {', '.join(law.inputs)}", nearest(name, law.inputs))
-    if set(target) == {"C"} and law.inputs != ("C",):
-        if set(law.inputs) != {"N", "D"}:
-            raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
-    elif target and (absent := [name for name in law.inputs if name not in target]):
-        raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", f"add {absent[0]}")
-    parameters = {parameter.name: parameter for name in laws for parameter in law_named(name).parameters}
-    for name, value in fields.get("suppose", {}).items():
-        if name == "noise" or (name in parameters and parameters[name].scale == "log"):
-            if not value > 0:
-                raise error(f"suppose.{name}", "expected a number above 0")
-        elif name not in parameters:
-            fix = nearest(name, [*parameters, "noise"])
-            raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
+
+def grids(lines: Line | Sequence[Line]) -> list[Grid]:
+    """The grids of a line, or of a list of lines; a line without a kind has axes."""
+    each = [lines] if isinstance(lines, Mapping) else lines
+    return [schema.build("grid", line) if "kind" in line else Product(axes=dict(line)) for line in each if line]
+
+
+def axes_of(lines: Line | Sequence[Line]) -> dict[str, list[Any]]:
+    """The values of each axis of a grid, or of several; one of a kind may have no axes."""
+    axes: dict[str, list[Any]] = {}
+    for line in [lines] if isinstance(lines, Mapping) else lines:
+        for axis, values in (line.get("axes", {}) if "kind" in line else line).items():
+            axes[axis] = [*axes.get(axis, []), *values]
+    return axes
 
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
@@ -383,72 +351,28 @@ def is_counted(key: str) -> bool:
     return key not in UNCOUNTED and key.partition(".")[0] not in UNCOUNTED
 
 
-def _checked(config: Config, where: str, lines: Any, base: str) -> Any:
-    """A grid, or a list of them, its quantities as numbers and its rows spelled out."""
-    if isinstance(lines, list):
-        return [_checked(config, f"{where}.{index}", line, base) for index, line in enumerate(lines)]
-    if not isinstance(lines, dict):
-        raise config.error(where, "expected axes", f"write {where}: {{train.tokens: [1M, 2M]}}")
-    if not lines:
-        return lines
-    if "kind" not in lines:
-        return _axes(config, where, lines, base)
-    line = {key: _numbers(value) for key, value in lines.items() if key != "axes"}
-    if "axes" in lines:
-        line["axes"] = _axes(config, f"{where}.axes", lines["axes"], base)
-    try:
-        schema.build("grid", line)
-    except ScalingError as error:
-        raise config.place(error.under(where)) from None
-    return line
+def compared(base: str, words: tuple[str, ...]) -> Config:
+    """The config of a run that is compared with others: its last evaluation is of all windows, whatever a tenth of its
+    own compute pays for, unless the words or the files set it.
+    """
+    config = load(base, words)
+    return load(base, (COMPARED, *words)) if is_automatic(config) else config
 
 
-def _axes(config: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
-    if not isinstance(axes, dict) or not axes:
-        raise config.error(where, "expected axes", "write axes: {size: [ladder/10k, ladder/30k]}")
-    if axes.get("row") == "all":
-        axes = {**axes, "row": list(table_file(base).rows)}
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise config.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
-        if len({json.dumps(value) for value in values}) < len(values):
-            raise config.error(f"{where}.{key}", "a value appears twice")
-    return axes
+def is_automatic(config: Config) -> bool:
+    """Whether neither the words nor the files of a config set the windows of its evaluations."""
+    return config["evaluate.windows"] == "auto" and config.origin.get("evaluate.windows") != COMMAND_LINE
 
 
-def _numbers(value: Any) -> Any:
-    """`1T`, and what holds the like, as numbers, which only where a run's config is resolved they are by themselves."""
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    number = quantity(value) if isinstance(value, str) else None
-    return value if number is None else number
-
-
-def _grid(line: Line) -> Grid:
-    return schema.build("grid", line) if "kind" in line else Product(axes=dict(line))
-
-
-def _each(lines: Line | Sequence[Line]) -> Sequence[Line]:
-    return [lines] if isinstance(lines, Mapping) else lines
-
-
-def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flat(node: Line, above: str = "") -> dict[str, Any]:
     """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
     flattened: dict[str, Any] = {}
     for key, value in node.items():
-        if not isinstance(value, PLAIN) and isinstance(value, Mapping) and value and "kind" not in value:
+        if isinstance(value, dict) and value and "kind" not in value:
             flattened |= flat(value, f"{above}{key}.")
         else:
             flattened[above + key] = value
     return flattened
-
-
-def axes_of(lines: Line | Sequence[Line]) -> dict[str, Any]:
-    """The axes of a grid, or of several; one of a kind may have none."""
-    grids = (line.get("axes", {}) if "kind" in line else line for line in _each(lines))
-    return {axis: values for grid in grids for axis, values in grid.items()}
 
 
 def word_of(key: str, value: Any) -> str:
@@ -456,3 +380,17 @@ def word_of(key: str, value: Any) -> str:
     if isinstance(value, str):
         return f"{key}={json.dumps(value, ensure_ascii=False) if key == 'row' else value}"
     return f"{key}={json.dumps(_numbers(value))}"
+
+
+def _numbers(value: Any) -> Any:
+    """Text such as `1T`, in lists and mappings too, as numbers."""
+
+    def number(leaf: Any) -> Any:
+        quantities = quantity(leaf) if isinstance(leaf, str) else None
+        return leaf if quantities is None else quantities
+
+    return mapped(value, number)
+
+
+def _is_of(key: str, above: str) -> bool:
+    return key == above or key.startswith(f"{above}.")

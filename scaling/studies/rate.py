@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os
+from scaling.base.errors import ScalingError, from_os, refuse
 from scaling.base.numbers import PositiveFloat, Range
 from scaling.ledger import Ledger
 from scaling.training.point import point
@@ -96,16 +96,17 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
         raise from_os(error, "cannot read it").at(**place) from None
     except (KeyError, TypeError, ValueError, ScalingError):
         raise ScalingError("is not a fit of a named law", fix=fix, **place) from None
-    if law.target != target:
-        raise ScalingError(f"is a fit of {law.target}, not of {target}", fix=fix, **place)
-    if absent := [name for name in law.inputs if name not in columns]:
-        raise ScalingError(f"the law needs {absent[0]}, which no run has", fix=fix, **place)
+    refuse(law.target != target, f"is a fit of {law.target}, not of {target}", fix, **place)
+    absent = [name for name in law.inputs if name not in columns]
+    refuse(absent, f"the law needs {', '.join(absent)}, which no run has", fix, **place)
     return float(law.predict(theta, columns)[0])
 
 
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
     """b and a; with one size all runs have the same rate."""
+    import pandas
+
     from scaling.studies.findings import rows
     from scaling.studies.plan import entered
 
@@ -114,21 +115,17 @@ def _line(study: str, runs: str) -> tuple[float, float]:
         ledger = Ledger.open(runs)
     except ScalingError as error:
         raise error.at(**place) from None
-    losses: dict[int, dict[float, list[float]]] = {}
-    for row in rows(ledger, entered(ledger, study)):
-        if row["status"] in ("finished", "diverged"):
-            # A rate at which a run diverges is as bad as can be.
-            loss = math.inf if row["status"] == "diverged" else row["loss"]
-            losses.setdefault(row["N"], {}).setdefault(row["lr"], []).append(loss)
-    if not losses:
-        raise ScalingError("it has no finished run", fix=f"run it first: scaling study {study}", **place)
+    ended = [row for row in rows(ledger, entered(ledger, study)) if row["status"] in ("finished", "diverged")]
+    refuse(not ended, "it has no finished run", f"run it first: scaling study {study}", **place)
+    # A rate at which a run diverges is as bad as can be.
+    losses = [math.inf if row["status"] == "diverged" else row["loss"] for row in ended]
+    means: Any = pandas.DataFrame(ended).assign(loss=losses).pivot_table("loss", "N", "lr")
     best = {}
-    for size, by_rate in losses.items():
-        tried = sorted(by_rate)
-        best[size] = min(tried, key=lambda rate: statistics.fmean(by_rate[rate]))
-        if best[size] in (tried[0], tried[-1]):
-            what = f"the best rate of {size:,} parameters is at the edge of those tried, {best[size]:g}"
-            raise ScalingError(what, fix="widen the sweep", **place)
+    for size, by_rate in means.iterrows():
+        tried = by_rate.dropna()
+        best[size] = tried.idxmin()
+        what = f"the best rate of {size:,} parameters is at the edge of those tried, {best[size]:g}"
+        refuse(best[size] in (tried.index[0], tried.index[-1]), what, "widen the sweep", **place)
     sizes, rates = [math.log(size) for size in best], [math.log(rate) for rate in best.values()]
     if len(best) == 1:
         return 0.0, rates[0]

@@ -14,7 +14,6 @@ from typing import Any
 
 from scaling.base.errors import DISK, ScalingError, nearest
 from scaling.base.standard_error import say
-from scaling.config.compose import load
 from scaling.config.document import Config
 from scaling.executors import End, Executor
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
@@ -256,7 +255,7 @@ def planned(words: Sequence[str]) -> Config:
     """The config of the run that `study=` and `run=` name."""
     ledger, plan, run = _find(words)
     logged = [word for word in words if word.startswith("log.")]
-    return load(plan.question.base, compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged)))
+    return compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
 
 
 def prepare(words: Sequence[str]) -> None:

@@ -121,9 +121,7 @@ def scores(ledger: Ledger, plan: Plan) -> dict[str, dict[str, Any]]:
         run.run: {name + part: None for name in names for part in (SCORE, EXAMPLES, CHANCE)} for run in plan.runs
     }
     study = plan.question.name + BESIDE
-    if not names or study not in ledger.studies():
-        return columns
-    for entry in ledger.plan(study)["runs"]:
+    for entry in ledger.plan(study)["runs"] if study in ledger.studies() else ():
         result, name = ledger.result(entry["run"]), name_of(entry["task"])
         if entry["start"] in columns and name in names and result is not None and result["outcome"] == "finished":
             measured = score_columns(result, ledger.spec(entry["run"])["data"].get("metric"), entry["labels"])

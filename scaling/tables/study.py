@@ -146,7 +146,7 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     counted, rows = [section for section in SECTIONS if section not in ("log", "runs")], []
     for row in table.rows:
         word = f"row={json.dumps(row.name, ensure_ascii=False)}"
-        tree = load(table.config, compared(table.config, (word, *words))).tree
+        tree = compared(table.config, (word, *words)).tree
         del tree["train"]["threads"]  # no part of what is trained
         # A section that is null means what the config meant before there was such a section.
         rows.append({section: tree[section] for section in counted if tree.get(section) is not None})

@@ -17,7 +17,7 @@ from scaling.base.standard_error import say
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
-from scaling.studies.question import placed, read
+from scaling.studies.question import read
 from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, verb
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ def plan(
     """
     from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
-    from scaling.studies.estimate import costs, elsewhere
-    from scaling.studies.machine import Layout
+    from scaling.studies.estimate import Elsewhere, costs
     from scaling.studies.plan import plan as plan_runs
 
     _check_budget(budget, adaptive)
@@ -143,17 +142,16 @@ def plan(
     usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
     for name, value, default in (*usual, ("utilisation", utilisation, 0.4)):
         refuse(not on and value != default, "is of a device", "add --on H100", key=f"--{name}", value=value)
-    places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
+    places = [Elsewhere(device, devices, sharding, tensor, utilisation, price) for device in on]
     if goal is not None:
         question = extended(question, goal, budget, words)
-    with placed(study, at, words):
-        try:
-            planned = plan_runs(question, words)
-        except ScalingError as error:
-            if error.key != "data":
-                raise
-            planned, data = plan_runs(question, words, "stand_in"), "stand_in"
-            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
+    try:
+        planned = plan_runs(question, words)
+    except ScalingError as error:
+        if str(error.key).rpartition(".")[2] != "data":
+            raise
+        planned, data = plan_runs(question, words, "stand_in"), "stand_in"
+        say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
     planned, simulated = (planned, None) if goal is None else Field(planned, goal).simulated(budget)
     document = costs(planned, data, places, outlook=goal is None)
     document |= {} if simulated is None else {"adaptive": simulated}

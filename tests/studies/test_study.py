@@ -441,8 +441,8 @@ def test_candidates_may_differ_in_any_axis_of_the_grid(tmp_path):
     first, last = candidates.runs[0], candidates.runs[-2]  # the last is held out
     assert "optimizer.weight_decay=0.1" in last.overrides
     ledger = candidates.ledger()
-    enter(ledger, restricted(candidates, {first.run}), candidates.runs)
-    assert enter(ledger, restricted(candidates, {first.run, last.run}), candidates.runs) == [last.name]
+    enter(ledger, restricted(candidates, {first.run}))
+    assert enter(ledger, restricted(candidates, {first.run, last.run})) == [last.name]
 
 
 def test_two_commands_extend_a_study_alike_and_another_extension_is_refused(tmp_path):
