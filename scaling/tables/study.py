@@ -120,7 +120,7 @@ def trained(
     none.
     """
     from scaling.base.standard_error import say
-    from scaling.studies.progress import listener
+    from scaling.studies.progress import announcer
     from scaling.studies.scheduler import train
 
     planned = plan(question(table, words, study), words)
@@ -132,7 +132,7 @@ def trained(
         enter(ledger, entered)
         if progress:
             say(f"study {name}: {runs} in {ledger.root}")
-        return train(ledger, entered, listener(progress), workers=workers, retry_failed=retry_failed)
+        return train(ledger, entered, announcer(progress), workers=workers, retry_failed=retry_failed)
 
     if progress:
         print_remarks(run.experiment.config for run in planned.runs)
