@@ -164,17 +164,11 @@ def diff(
         return spec | ({"result": result} if result else {})
 
     changes = differences(document(one), document(other))
-    rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
+    rows = [
+        [text(key)[1:-1], *("–" if value is None else _compact(value) for value in pair)]
+        for key, pair in changes.items()
+    ]
     return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
-
-
-def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
-    """A difference as a row; for two lists of equal length, only the places that differ if they are few."""
-    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
-        if len(places) <= SOME:
-            return [row for place in places for row in _rows(*place)]
-    return [[key, *("–" if value is None else _compact(value) for value in (left, right))]]
 
 
 @verb
