@@ -18,7 +18,7 @@ from scaling.base.printing import Table, scientific, span
 from scaling.config.compose import override
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
-from scaling.ledger.run import INTERRUPTIONS, hardware, spans
+from scaling.ledger.run import hardware, spans
 from scaling.studies.adaptive import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record
@@ -50,9 +50,6 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
     seconds = sum((end - begin).total_seconds() for begin, end in worked)
     first, last = min((begin for begin, _ in worked), default=None), max((end for _, end in worked), default=None)
     elapsed = 0.0 if first is None or last is None else (last - first).total_seconds()
-    tried = [attempt.end for run in plan.runs for attempt in attempts[run.run] if attempt.end is not None]
-    interrupted = sum(end.get("outcome") in INTERRUPTIONS for end in tried)
-    stopped = f", {interrupted} interrupted and continued" if interrupted else ""
     where = [result.get("circumstances", {}) for result in results.values()]
     versions = {f"{name} {version}" for each in where for name, version in each.get("versions", {}).items()}
     machines = Counter(map(hardware, where))
@@ -64,7 +61,7 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
         "circumstances": {
             "compute": f"{scientific(flops)} FLOPs{saved}",
             "time": f"{span(seconds)} of worker time, {span(elapsed)} from first to last",
-            "attempts": f"{sum(map(len, attempts.values()))}{stopped}",
+            "attempts": f"{sum(map(len, attempts.values()))}",
             "hardware": "; ".join(f"{machine} ({plural(count, 'run')})" for machine, count in machines.items()),
             "versions": ", ".join(sorted(versions)),
             **({"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}),
