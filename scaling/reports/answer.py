@@ -26,9 +26,9 @@ class Answer(NamedTuple):
 
 def answer(findings: Findings) -> Answer:
     document, compared, complete = findings.document, advantage(findings), findings.complete
-    if document is None and compared is None:
+    if not document and compared is None:
         return Answer("no law" if complete else "no law yet", join(f"There is no law: {findings.reason}."))
-    if document is None:
+    if not document:
         return Answer("compared" if complete else "preliminary", join(compared))
     doubts, sure = document["not_identified"], "identified" if complete else "preliminary"
     if "rows" in document and not doubts:

@@ -159,7 +159,7 @@ def task(findings: Findings, document: Document) -> list[Block]:
 
 def rows(findings: Findings) -> list[Block]:
     """The loss of each row relative to the first at each size, and each row's exponents where there is a law."""
-    document, pairs = findings.document or {}, advantages(findings)
+    document, pairs = findings.document, advantages(findings)
     if not pairs:
         return []
     sizes, rows = sorted({size for _, size in pairs}), dict.fromkeys(row for row, _ in pairs)

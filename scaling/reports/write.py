@@ -105,7 +105,7 @@ def _value(name: str, text: str) -> Any:
 
 def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
     atomic.write(folder / PAGE, page(findings, known, store=None))
-    answered, document = answer(findings), findings.document or {}
+    answered, document = answer(findings), findings.document
     doubts, test, fit = unreliable(document), tested(document), ", with the [fit](fit.json)." if document else "."
     blocks: list[Block] = [
         join("# ", f"{findings.question.name}: {answered.standing}"),
@@ -129,7 +129,7 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
 
     No text in it can act as markup or as script. Without a `store` the runs lead to no settings.
     """
-    study, answered, document = findings.question.name, answer(findings), findings.document or {}
+    study, answered, document = findings.question.name, answer(findings), findings.document
     doubts, test = unreliable(document), tested(document)
     kind = "standing" if answered.standing in ("identified", "compared") else "standing warn"
     kicker = (f"scaling study “{study}”", counts(findings), known["day"])
@@ -206,7 +206,7 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
 def headline(findings: Findings) -> dict[str, Any]:
     """The law and its test as W&B's columns: `E`, `E/low`, `E/high`, `held_out/largest_relative_error`, …"""
     document = findings.document
-    if document is None:
+    if not document:
         return {"law": None, "reason": findings.reason}
     tested, entropy = document["held_out"] or {}, document.get("entropy", {})
     summary: dict[str, Any] = {"law": document["law"], **document["estimates"]}

@@ -76,8 +76,8 @@ def write_points(table: list[dict[str, Any]], path: Path) -> None:
 class Findings:
     """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
 
-    Without a law, `reason` states why. The document of `fit` is what fit.json holds. `tasks` are the documents of the
-    laws of the scores; one without a law has a `reason`.
+    Without a law, `reason` states why. `tasks` are the documents of the laws of the scores; one without a law has a
+    `reason`.
     """
 
     question: Question
@@ -88,8 +88,9 @@ class Findings:
     tasks: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def document(self) -> Mapping[str, Any] | None:
-        return self.fit and self.fit.document
+    def document(self) -> Mapping[str, Any]:
+        """The content of fit.json; empty without a law."""
+        return {} if self.fit is None else self.fit.document
 
     @property
     def pictures(self) -> Mapping[str, Picture]:
@@ -159,12 +160,12 @@ def find(
         findings = replace(findings, reason=_reason(error))
     # A fit that is kept states the setup of its runs, so it stays until another replaces it.
     document = findings.document
-    best = best_points(document["tuned"]) if document and "tuned" in document else []
+    best = best_points(document["tuned"]) if "tuned" in document else []
     if best:
         write_points(best, folder / BEST)
     else:
         (folder / BEST).unlink(missing_ok=True)
-    if document is None:
+    if not document:
         (folder / FIT).unlink(missing_ok=True)
         return findings
     atomic.write_json(folder / FIT, document)

@@ -74,8 +74,7 @@ def progress_of(ledger: Ledger, plan: Plan) -> Progress:
     for run in plan.runs:
         for row in (rows[run.run], *([] if run.trunk is None else [rows[run.trunk.run]])):
             if row.tokens_per_second:
-                C, D, steps = (run.point[name] for name in ("C", "D", "S"))
-                timed[C / steps] = D / steps / row.tokens_per_second
+                timed[run.point["C"] / run.steps] = run.point["D"] / run.steps / row.tokens_per_second
     workers, time_left = sum(row.state == "running" for row in rows.values()), None
     if timed and steps_left and workers:  # until the last worker is done: small models may still be to come
         speed = Speed(tuple(sorted(timed.items())))

@@ -205,7 +205,7 @@ class Study(Result):
         from scaling.laws.report import held_out
         from scaling.reports.answer import answer
 
-        document = self.findings.document or {}
+        document = self.findings.document
         yield self.findings.question.question
         if document:
             yield str(self.fit)

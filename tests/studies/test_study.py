@@ -304,7 +304,8 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
     assert (measured["fixed"], measured["n"]) == ({"task_b": 0.25}, 14)  # one has no score, one is held out
     (point,) = measured["held_out"]["points"]
     assert point["covered"] is True
-    assert "entropy" not in (findings.document or {"entropy": None})
+    assert findings.fit is not None
+    assert "entropy" not in findings.document
     assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
     page = str(sections.task(findings, measured))
     for text in ("14 finetuned runs", "he run lies inside the 95% interval", "run 15", f"{point['accuracy']:.4f}"):
