@@ -103,6 +103,7 @@ class Runs(Scheduler):
         self.started, self.next_look = time.monotonic(), 0.0
         self.reported: tuple[int, int] | None = None
         self._take_up(plan)
+        self.report()
 
     def _take_up(self, plan: Plan) -> None:
         self.plan = plan
