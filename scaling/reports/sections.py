@@ -219,16 +219,15 @@ def trust(findings: Findings, document: Document) -> list[Block]:
     further = [document[key]["sentence"] for key in ("cooldowns", "tuned") if document.get(key)]
     doubts = [*document["not_identified"], *unreliable(document), *further]
     none = "Every parameter is identified, and the residuals give no reason to doubt the intervals."
+    unmeasured = "not measured: no two runs differ in their seed alone"
     fit = {
         "starts that agree": f"{document['starts_agreeing']:.0%} of those refined reach one optimum",
         "objective": f"{document['objective_kind']}, {document['objective']:.4g}",
         "points, parameters": f"{document['n']}, {document['n'] - document['degrees_of_freedom']}",
         "scale of the residuals": percent(document["residual_scale"]),
-        "scatter between seeds": percent(noise or 0.0),
+        "scatter between seeds": unmeasured if noise is None else percent(noise),
         "condition number": "unbounded" if condition is None else f"{condition:.3g}",
     }
-    if noise is None:
-        fit["scatter between seeds"] = "not measured: no two runs differ in their seed alone"
     setup = [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
     table = [rungs(tuned)] if tuned else []
     return [Items(doubts) if doubts else none, *table, Pairs(fit), *figures(findings, DOUBT), *setup]
