@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaling.base.markup import ends, formula, percent, signed, significant, symbol
 from scaling.base.printing import Html, join, tag
@@ -18,8 +17,7 @@ FLOOR = "nats per token"
 MOST_EXPONENTS = 3
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """`standing` is how sure it is, in two words."""
 
     standing: str
@@ -27,27 +25,21 @@ class Answer:
 
 
 def answer(findings: Findings) -> Answer:
-    document, compared = findings.document, advantage(findings)
-    sure = "identified" if findings.complete else "preliminary"
-    if document is None:
-        if compared is not None:
-            return Answer("compared" if findings.complete else "preliminary", compared)
-        return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
-    if "rows" in document and not document["not_identified"]:
+    document, compared, complete = findings.document, advantage(findings), findings.complete
+    if not document and compared is None:
+        return Answer("no law" if complete else "no law yet", join(f"There is no law: {findings.reason}."))
+    if not document:
+        return Answer("compared" if complete else "preliminary", join(compared))
+    doubts, sure = document["not_identified"], "identified" if complete else "preliminary"
+    if "rows" in document and not doubts:
         return Answer(sure, join(exponents(document["rows"]), " ", compared))
-    names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
-    identified = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
-    signs = [" with ", *[", "] * (len(identified) - 2), " and "]
-    clauses = (part for sign, name in zip(signs, identified) for part in (sign, _bounded(document, name)))
-    law = join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *clauses)
-    law = join(law, _floor(document), ".")
-    if not document["not_identified"]:
-        return Answer(sure, law)
-    first, *others = document["not_identified"]
-    more = f"one of {len(others) + 1} such findings; " if others else ""
-    doubt = f"{first} ({more}{tried(document)})"
-    if floor(document) in set(document["intervals"]) - set(document["unidentified"]) and "rows" not in document:
-        return Answer("identified in part", join(f"These runs do not identify all of the law: {doubt}. ", law))
+    if not doubts:
+        return Answer(sure, _law(document))
+    more = f"one of {len(doubts)} such findings; " if len(doubts) > 1 else ""
+    doubt = f"{doubts[0]} ({more}{tried(document)})"
+    if "rows" not in document and floor(document) in _identified(document):
+        of_all = f"These runs do not identify all of the law: {doubt}. "
+        return Answer("identified in part", join(of_all, _law(document)))
     best = join(
         " The best fit of ", formula(document["formula"]), " is drawn below, and its numbers should not be quoted."
     )
@@ -55,16 +47,27 @@ def answer(findings: Findings) -> Answer:
     return Answer("not identified", sentence if compared is None else join(sentence, " ", compared))
 
 
-def _floor(document: Mapping[str, Any]) -> Html | None:
-    name = floor(document)
-    if name is None or name not in document["intervals"]:
-        return None
-    sentence = join(", and levels off at ", _bounded(document, name), " nats per token")
-    entropy = document.get("entropy") or {}
-    if "contained" not in entropy:
-        return sentence
-    holds = "holds" if entropy["contained"] else "does not hold"
-    return join(sentence, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
+def _identified(document: Mapping[str, Any]) -> list[str]:
+    """The parameters that have an interval and are identified."""
+    return [
+        name for name in document["units"] if name in document["intervals"] and name not in document["unidentified"]
+    ]
+
+
+def _law(document: Mapping[str, Any]) -> Html:
+    """The law with the intervals of its exponents and of its floor."""
+    names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
+    identified = [name for name in names if name in _identified(document)]
+    signs = [" with ", *[", "] * (len(identified) - 2), " and "]
+    clauses = (part for sign, name in zip(signs, identified) for part in (sign, _bounded(document, name)))
+    law = join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *clauses)
+    name, entropy = floor(document), document.get("entropy") or {}
+    if name is not None and name in document["intervals"]:
+        law = join(law, ", and levels off at ", _bounded(document, name), " nats per token")
+        if "contained" in entropy:
+            holds = "holds" if entropy["contained"] else "does not hold"
+            law = join(law, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
+    return join(law, ".")
 
 
 def floor(document: Mapping[str, Any]) -> str | None:
@@ -84,25 +87,25 @@ def largest_error(held_out: Mapping[str, Any]) -> str:
     return f"{held_out['largest_error']:.3g}" if relative is None else percent(abs(relative))
 
 
-def tested(document: Mapping[str, Any] | None) -> str | None:
-    """The held-out prediction in one sentence."""
-    held_out = document and document.get("held_out")
-    if not document or not held_out:
+def tested(document: Mapping[str, Any]) -> str | None:
+    """The held-out prediction in one sentence; None without a law or a held-out run."""
+    held_out = document.get("held_out")
+    if not held_out:
         return None
     runs = "The held-out run was" if held_out["n"] == 1 else f"The {held_out['n']} held-out runs were"
-    parts = [f"{runs} predicted to within {largest_error(held_out)}"]
-    if errors := (document.get("entropy") or {}).get("excess_errors"):
-        parts.append(f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}")
-    if covered := coverage(held_out):
-        parts.append(f"; {covered}")
-    return f"{''.join(parts)}."
+    errors, covered = (document.get("entropy") or {}).get("excess_errors"), coverage(held_out)
+    excess = (
+        f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}" if errors else ""
+    )
+    inside = f"; {covered}" if covered else ""
+    return f"{runs} predicted to within {largest_error(held_out)}{excess}{inside}."
 
 
 def unreliable(document: Mapping[str, Any]) -> list[str]:
     """Why the intervals may not cover what they claim: by the residuals, and by what was fitted as if it were one."""
-    kinds = document["points"]["pooled"].items()
-    pooled = (f"{count} values of {name} were fitted as if they were one" for name, count in kinds)
-    return [*document["unreliable"], *pooled]
+    pooled = document["points"]["pooled"] if document else {}
+    kinds = (f"{count} values of {name} were fitted as if they were one" for name, count in pooled.items())
+    return [*document.get("unreliable", ()), *kinds]
 
 
 # Rows of a table, compared
@@ -122,8 +125,8 @@ def advantages(findings: Findings) -> dict[tuple[str, float], list[float]]:
 
 def _cell(row: Mapping[str, Any]) -> str:
     """What a run shares with those of other rows: its name without the row. Kept tables spell it `row=NAME`."""
-    words = f" {row['name']} ".replace(f" row={row['row']} ", " ")
-    return words.replace(f" {row['row']} ", " ").strip()
+    name = f" {row['name']} ".replace(" row=", " ")
+    return name.replace(f" {row['row']} ", " ").strip()
 
 
 def scatter(differences: Sequence[float]) -> str:
@@ -136,11 +139,11 @@ def advantage(findings: Findings) -> Html | None:
     pairs = advantages(findings)
     if not pairs:
         return None
+    means: dict[str, list[str]] = {}
+    for (row, size), gains in pairs.items():
+        means.setdefault(row, []).append(f"{signed(fmean(gains))} at N = {size:,}")
+    parts = [f"{row} {' and '.join(dict.fromkeys((each[0], each[-1])))}" for row, each in means.items()]
     sizes = len({size for _, size in pairs})
-    parts = []
-    for name in dict.fromkeys(row for row, _ in pairs):
-        means = [f"{signed(fmean(gains))} at N = {size:,}" for (row, size), gains in pairs.items() if row == name]
-        parts.append(f"{name} {' and '.join(dict.fromkeys((means[0], means[-1])))}")
     ladder = "at one size" if sizes == 1 else f"over {sizes} sizes"
     return join(f"Loss relative to {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
 

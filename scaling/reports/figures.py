@@ -11,7 +11,7 @@ import numpy as np
 from scaling.base.markup import Figure, formula
 from scaling.base.printing import Html, join, short, tag
 from scaling.laws.figures import Picture
-from scaling.studies.findings import FIGURES, Findings
+from scaling.studies.findings import FIGURES, Findings, picture_of
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
@@ -21,7 +21,7 @@ SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
 def of_law(findings: Findings) -> list[str]:
     """The names of the law's pictures."""
-    others = {*TEST, *DOUBT, *(task.picture for task in findings.tasks)}
+    others = {*TEST, *DOUBT, *(picture_of(task["task"]) for task in findings.tasks)}
     return [name for name in findings.pictures if name not in others]
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from scaling.base.printing import Table, scientific, span
 from scaling.config.compose import override
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
-from scaling.ledger.run import INTERRUPTIONS, hardware, spans
+from scaling.ledger.run import hardware, spans
 from scaling.studies.adaptive import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record
@@ -47,22 +48,21 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
     alone = sum(result.get("C", {}).get("exact", 0.0) for result in results.values())
     saved = f"; separate runs would have taken {scientific(alone)}" if trunks and alone > flops else ""
     seconds = sum((end - begin).total_seconds() for begin, end in worked)
-    elapsed = (max(end for _, end in worked) - min(begin for begin, _ in worked)).total_seconds() if worked else 0.0
-    tried = [attempt for run in plan.runs for attempt in attempts[run.run]]
-    interrupted = sum(one.end is not None and one.end.get("outcome") in INTERRUPTIONS for one in tried)
-    stopped = f", {interrupted} interrupted and continued" if interrupted else ""
+    first, last = min((begin for begin, _ in worked), default=None), max((end for _, end in worked), default=None)
+    elapsed = 0.0 if first is None or last is None else (last - first).total_seconds()
     where = [result.get("circumstances", {}) for result in results.values()]
-    versions = Counter(f"{name} {version}" for each in where for name, version in each.get("versions", {}).items())
+    versions = {f"{name} {version}" for each in where for name, version in each.get("versions", {}).items()}
+    machines = Counter(map(hardware, where))
     track = calibration(registered(ledger))
     return {
-        "day": str(min(begin for begin, _ in worked).date()) if worked else "",
+        "day": "" if first is None else str(first.date()),
         "compute": scientific(flops),
         "effort": f"FLOPs in {plural(len(results), 'run')}, {span(seconds)} of worker time",
         "circumstances": {
             "compute": f"{scientific(flops)} FLOPs{saved}",
             "time": f"{span(seconds)} of worker time, {span(elapsed)} from first to last",
-            "attempts": f"{sum(map(len, attempts.values()))}{stopped}",
-            "hardware": "; ".join(f"{it} ({plural(n, 'run')})" for it, n in Counter(map(hardware, where)).items()),
+            "attempts": f"{sum(map(len, attempts.values()))}",
+            "hardware": "; ".join(f"{machine} ({plural(count, 'run')})" for machine, count in machines.items()),
             "versions": ", ".join(sorted(versions)),
             **({"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}),
         },
@@ -75,37 +75,33 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
 
 def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, str | None]:
     """The state of a run, the time of the attempt that ended in its result, and where W&B shows it."""
-    now = ledger.status(row["run"])
-    state = now.state.replace("_", " ")
-    if now.step and (now.state not in RESULTS or now.state == "diverged"):
-        state += f" at step {now.step:,}" + (f" of {now.steps:,}" if now.steps and now.state not in RESULTS else "")
-    seconds = None if result is None else result["circumstances"].get("seconds")
-    try:
-        url = (ledger.folder(row["run"]) / "wandb" / "address").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        url = ""
+    status = ledger.status(row["run"])
+    state, is_open = status.state.replace("_", " "), status.state not in RESULTS
+    if status.step and (is_open or status.state == "diverged"):
+        state += f" at step {status.step:,}" + (f" of {status.steps:,}" if status.steps and is_open else "")
+    seconds, address = (result or {}).get("circumstances", {}).get("seconds"), None
+    with suppress(OSError, UnicodeDecodeError):
+        address = (ledger.folder(row["run"]) / "wandb" / "address").read_text(encoding="utf-8").strip()
     return {
         "state": f"{state}, held out" if row["held_out"] else state,
         "time": None if seconds is None else span(seconds),
-        "address": url or None,
+        "address": address or None,
     }
 
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=.*")
+LEFT_OUT = ("name", "at", "minutes", "source")  # fields of a study
 
 
 def study_yaml(findings: Findings, command: str) -> str:
     """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it: with the overrides of its
     command, and for the scale that was trained.
     """
-    left_out = ("name", "at", "minutes", "source")
-    fields = {key: value for key, value in asdict(findings.question).items() if key not in left_out and value}
-    try:
-        given = [word for word in shlex.split(command) if _OVERRIDE.fullmatch(word)]
-    except ValueError:  # of a record that was altered
-        given = []
-    words = {key: value for key, value in map(override, given) if key != "runs"}
-    fields |= {"set": {**fields.get("set", {}), **words}} if words else {}
+    fields = {key: value for key, value in asdict(findings.question).items() if key not in LEFT_OUT and value}
+    with suppress(ValueError):  # of a record that was altered
+        words = dict(override(word) for word in shlex.split(command) if _OVERRIDE.fullmatch(word))
+        words.pop("runs", None)
+        fields |= {"set": {**fields.get("set", {}), **words}} if words else {}
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
 
@@ -166,20 +162,15 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
     differ it is each value, or the range of numbers; `results` state how often data are repeated.
     """
 
+    lines = list(map(flat, specs))
+
     def state(*sections: str, without: tuple[str, ...] = ()) -> str:
         """The keys of these sections of the specs, or these single keys, with their values over the runs."""
-        lines = [
-            {
-                key: value
-                for key, value in flat(spec).items()
-                if key.startswith(sections) and not key.startswith(without)
-            }
-            for spec in specs
-        ]
         entries = []
         for key in dict.fromkeys(key for line in lines for key in line):
-            name = ".".join(key.split(".")[1:]).removesuffix("kind").strip(".")
-            entries.append(f"{name} {_values([line.get(key, 'its default') for line in lines])}".strip())
+            if key.startswith(sections) and not key.startswith(without):
+                name = ".".join(key.split(".")[1:]).removesuffix("kind").strip(".")
+                entries.append(f"{name} {_values([line.get(key, 'its default') for line in lines])}".strip())
         return "; ".join(entries)
 
     synthetic = all(spec.get("data", {}).get("kind") == "Synthetic" for spec in specs)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.base.errors import plural
 from scaling.base.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
-from scaling.base.printing import Table, join, scientific, short, tag
+from scaling.base.printing import Html, Table, join, scientific, short, tag
 from scaling.laws.compare import COMPUTE
 from scaling.laws.horizon import KNOBS
 from scaling.laws.horizon import sentence as next_run
@@ -27,7 +29,7 @@ from scaling.reports.answer import (
 )
 from scaling.reports.figures import DOUBT, TEST, figures, of_law
 from scaling.reports.provenance import Record, chosen, study_yaml
-from scaling.studies.findings import Findings, TaskFindings
+from scaling.studies.findings import Findings, picture_of
 
 Document = Mapping[str, Any]
 STORE = PurePosixPath("../../../store")
@@ -57,21 +59,20 @@ def sections(
 
 def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list[str]]]:
     """Three or four figures, each with its name and remarks."""
-    document = findings.document or {}
-    name, entropy = floor(document) if document else None, document.get("entropy")
-    interval = document.get("intervals", {}).get(name)
+    document = findings.document or {"intervals": {}, "units": {}, "held_out": None}
+    name, entropy, tested = floor(document), document.get("entropy"), document["held_out"]
+    interval = document["intervals"].get(name)
     if interval is not None and name in document["unidentified"]:
         reasons = document["not_identified"]
         reason = next((why for why in reasons if why.startswith(f"{name} ")), reasons[0])
         yield "Irreducible loss", NOT_IDENTIFIED, [reason, tried(document)]
     elif interval is not None:
         figure = significant(interval["estimate"], interval["low"], interval["high"])
-        entropy_text = [] if entropy is None else [f"the known entropy is {entropy['known']:.4f}"]
-        yield "Irreducible loss", figure, [f"nats per token, {interval['level']:.0%} {ends(interval)}", *entropy_text]
-    if tested := document.get("held_out"):
-        covered = coverage(tested)
-        remarks = ([f"largest of {tested['n']} runs"] if tested["n"] > 1 else []) + ([covered] if covered else [])
-        yield "Error on held-out loss", largest_error(tested), ["; ".join(remarks)]
+        known = [] if entropy is None else [f"the known entropy is {entropy['known']:.4f}"]
+        yield "Irreducible loss", figure, [f"nats per token, {interval['level']:.0%} {ends(interval)}", *known]
+    if tested:
+        remarks = [f"largest of {tested['n']} runs" if tested["n"] > 1 else None, coverage(tested)]
+        yield "Error on held-out loss", largest_error(tested), ["; ".join(filter(None, remarks))]
     if entropy is not None and entropy["excess_errors"]:
         remark = "of the held-out loss above the entropy, the harder figure"
         yield "Error of the excess", signed(max(entropy["excess_errors"], key=abs)), [remark]
@@ -80,87 +81,85 @@ def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list
 
 def counts(findings: Findings) -> str:
     """Finished, held out, diverged and still to do, in one line."""
-    states = [row["status"] for row in findings.rows]
-    done = {state: states.count(state) for state in RESULTS}
-    beside = states.count("beside")
-    left, held = len(states) - sum(done.values()) - beside, sum(bool(row["held_out"]) for row in findings.rows)
-    parts = [f"{done.pop('finished')} finished"] + ([f"{held} of them held out"] if held and not left else [])
-    parts += [f"{count} {word}" for word, count in {**done, "beside them": beside}.items() if count]
-    return ", ".join(parts + ([f"{left} not done"] if left else []))
+    states, held_out = Counter(row["status"] for row in findings.rows), sum(row["held_out"] for row in findings.rows)
+    ended = {**{state: states[state] for state in RESULTS[1:]}, "beside them": states["beside"]}
+    left = len(findings.rows) - states["finished"] - sum(ended.values())
+    parts = [f"{states['finished']} finished"] + ([f"{held_out} of them held out"] if held_out and not left else [])
+    return ", ".join([*parts, *(f"{count} {word}" for word, count in {**ended, "not done": left}.items() if count)])
 
 
 def law(findings: Findings, document: Document) -> list[Block]:
     """The formula, what it was fitted to, what its letters count, its parameters and its predictions."""
-    definitions = document["points"]["definitions"]
-    planned = plural(len(findings.rows), "planned run")
-    stated = join(
-        tag("span", formula(document["formula"]), class_="formula"),
-        f" ({document['citation']}), fitted to {document['n']} of {planned}: {counts(findings)}.",
-    )
+    definitions, planned = document["points"]["definitions"], plural(len(findings.rows), "planned run")
+    fitted_to = f"{document['n']} of {planned}: {counts(findings)}."
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
-    pictures = figures(findings, of_law(findings))
+    first, *pictures = figures(findings, of_law(findings)) or [None]
     tables = [fitted(document), compared(document), predictions(document), optima(document)]
-    return _present(stated, f"{counted}." if counted else None, *pictures[:1], *tables, *pictures[1:])
+    return _present(_stated(document, f"fitted to {fitted_to}"), counted and f"{counted}.", first, *tables, *pictures)
 
 
 def _present(*blocks: Block | None) -> list[Block]:
-    return [block for block in blocks if block is not None]
+    return [block for block in blocks if block]
+
+
+def _stated(document: Document, fit: str) -> Html:
+    """The formula of a law with its citation, and what it was fitted to."""
+    return join(tag("span", formula(document["formula"]), class_="formula"), f" ({document['citation']}), {fit}")
+
+
+def _covered(document: Document) -> str | None:
+    """How many held-out runs lie inside their interval, as a sentence."""
+    covered = document["held_out"] and coverage(document["held_out"])
+    return covered and f"{covered[0].upper()}{covered[1:]}."
 
 
 def compared(document: Document) -> Table | None:
     """The other laws that the study requested."""
-    rows = [
-        (row["law"], row["reason"], "", "")
-        if "reason" in row
-        else (
-            row["law"],
-            f"{row['aicc']:.1f}",
-            f"{row['weight']:.2f}",
-            "" if row["held_out"] is None else largest_error(row["held_out"]),
-        )
-        for row in document["compared"]
-    ]
+    cells = []
+    for row in document["compared"]:
+        if "reason" in row:
+            cells.append((row["law"], row["reason"], "", ""))
+        else:
+            error = "" if row["held_out"] is None else largest_error(row["held_out"])
+            cells.append((row["law"], f"{row['aicc']:.1f}", f"{row['weight']:.2f}", error))
     heads = ("law", "AICc", "weight", "largest held-out error")
-    return Table("Other laws of the same runs, the likeliest first.", heads, rows) if rows else None
+    return Table("Other laws of the same runs, the likeliest first.", heads, cells) if cells else None
 
 
 def test(findings: Findings, document: Document) -> list[Block]:
     """Each held-out run next to what the law, fitted to the others, predicted for it."""
-    sentences = "These runs took no part in the fit."
-    if covered := coverage(document["held_out"]):
-        narrower = "The narrower interval of the mean covers only the error of the fit."
-        sentences += f" {covered[0].upper()}{covered[1:]}. {narrower}"
+    narrower = "The narrower interval of the mean covers only the error of the fit."
+    covered = _covered(document)
+    sentences = "These runs took no part in the fit." + (f" {covered} {narrower}" if covered else "")
     return _present(sentences, held_out(document, findings.names), *figures(findings, TEST))
 
 
-def task(findings: Findings, scores: TaskFindings) -> list[Block]:
+def task(findings: Findings, document: Document) -> list[Block]:
     """A task's score from the study's law of the loss: the law, the held-out runs, and what to doubt."""
-    document = scores.document
-    if document is None:
-        return [Heading(scores.task), f"No law of the score: {scores.reason}."]
-    covered = coverage(document["held_out"]) if document["held_out"] else None
-    test = f"{covered[0].upper()}{covered[1:]}." if covered else "No held-out run has a score."
-    law = tag("span", formula(document["formula"]), class_="formula")
-    fit = f" ({document['citation']}), its second step fitted to {plural(document['n'], 'finetuned run')}. {test}"
+    name = document["task"]
+    if document["law"] is None:
+        return [Heading(name), f"No law of the score: {document['reason']}."]
+    test = _covered(document) or "No held-out run has a score."
+    fit = f"its second step fitted to {plural(document['n'], 'finetuned run')}. {test}"
     second = {
         key: {name: value for name, value in document[key].items() if name.startswith(PREFIX)}
         for key in ("estimates", "intervals", "units")
     }
     doubts = [*document["not_identified"], *document["unreliable"]]
     return _present(
-        Heading(scores.task),
-        join(law, fit),
+        Heading(name),
+        _stated(document, fit),
         held_out(document, findings.names),
         fitted({**document, **second}),
         predictions(document),
         Items(doubts) if doubts else None,
-        *figures(findings, filter(None, [scores.picture])),
+        *figures(findings, [picture_of(name)]),
     )
 
 
 def rows(findings: Findings) -> list[Block]:
     """The loss of each row relative to the first at each size, and each row's exponents where there is a law."""
-    document, pairs = findings.document or {}, advantages(findings)
+    document, pairs = findings.document, advantages(findings)
     if not pairs:
         return []
     sizes, rows = sorted({size for _, size in pairs}), dict.fromkeys(row for row, _ in pairs)
@@ -173,18 +172,16 @@ def rows(findings: Findings) -> list[Block]:
 
 def exponents(rows: Mapping[str, Any]) -> Table:
     """The exponents of each row, and their differences from the first row's."""
-    lines = {(line["row"], line["name"]): line for line in rows["exponents"]}
-    kinds = list(dict.fromkeys(name for _, name in lines))
-    heads = [
-        "row",
-        *(part for name in kinds for part in (exponent(name), "interval", f"less that of {rows['baseline']}")),
-    ]
-    cells = {row: [row] for row, _ in lines}
-    for (row, _), line in lines.items():
+    kinds = list(dict.fromkeys(line["name"] for line in rows["exponents"]))
+    cells: dict[str, list[str]] = {}
+    for line in rows["exponents"]:
         value = significant(line["estimate"], line["low"], line["high"])
-        cells[row] += [value, ends(line), difference(line) if line["difference"] else ""]
+        less = difference(line) if line["difference"] else ""
+        cells.setdefault(line["row"], [line["row"]]).extend((value, ends(line), less))
+    of_kinds = [(exponent(name), "interval", f"less that of {rows['baseline']}") for name in kinds]
     compute = " γ = αβ/(α + β) is that of compute spent best." if COMPUTE in kinds else ""
-    return Table(f"Exponents of each row’s law, with one floor for all.{compute}", heads, list(cells.values()))
+    caption = f"Exponents of each row’s law, with one floor for all.{compute}"
+    return Table(caption, ["row", *chain(*of_kinds)], list(cells.values()))
 
 
 def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Table:
@@ -218,45 +215,36 @@ def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Tab
 
 def trust(findings: Findings, document: Document) -> list[Block]:
     """Every doubt in a sentence, the fit in figures, the residuals, and how the runs were trained."""
-    doubts = [*document["not_identified"], *unreliable(document)]
+    noise, condition, tuned = document["seed_noise"], document["condition_number"], document.get("tuned")
+    further = [document[key]["sentence"] for key in ("cooldowns", "tuned") if document.get(key)]
+    doubts = [*document["not_identified"], *unreliable(document), *further]
     none = "Every parameter is identified, and the residuals give no reason to doubt the intervals."
-    noise, condition = document["seed_noise"], document["condition_number"]
-    if cooldowns := document.get("cooldowns"):
-        doubts.append(cooldowns["sentence"])
-    if tuned := document.get("tuned"):
-        doubts.append(tuned["sentence"])
+    unmeasured = "not measured: no two runs differ in their seed alone"
     fit = {
         "starts that agree": f"{document['starts_agreeing']:.0%} of those refined reach one optimum",
         "objective": f"{document['objective_kind']}, {document['objective']:.4g}",
         "points, parameters": f"{document['n']}, {document['n'] - document['degrees_of_freedom']}",
         "scale of the residuals": percent(document["residual_scale"]),
-        "scatter between seeds": "not measured: no two runs differ in their seed alone"
-        if noise is None
-        else percent(noise),
+        "scatter between seeds": unmeasured if noise is None else percent(noise),
         "condition number": "unbounded" if condition is None else f"{condition:.3g}",
     }
-    setup: list[Block] = (
-        [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
-    )
-    residuals = figures(findings, DOUBT)
-    return [Items(doubts) if doubts else none, *(rungs(tuned) if tuned else []), Pairs(fit), *residuals, *setup]
+    setup = [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
+    table = [rungs(tuned)] if tuned else []
+    return [Items(doubts) if doubts else none, *table, Pairs(fit), *figures(findings, DOUBT), *setup]
 
 
-def rungs(tuned: Document) -> list[Block]:
+def rungs(tuned: Document) -> Table:
     """The best rate and batch of each rung, and what it loses by those that it was trained with."""
     cells = []
     for rung in tuned["rungs"]:
-        left = {end: None if rung["left"][end] is None else 100 * rung["left"][end] for end in ("low", "high")}
-        best, lost = rung["best"]["estimate"], rung["left"]["estimate"]
-        cells.append(
-            [
-                *(KNOBS[rung["knob"]], short(rung["N"]), short(rung["D"]), f"{rung['used']:g}"),
-                *("open" if best is None else f"{best:.3g}", ends(rung["best"])),
-                *("open" if lost is None else percent(lost), f"{ends(left)} %"),
-            ]
-        )
+        best, lost = rung["best"], rung["left"]
+        share = {end: None if lost[end] is None else 100 * lost[end] for end in ("low", "high")}
+        size = [KNOBS[rung["knob"]], short(rung["N"]), short(rung["D"]), f"{rung['used']:g}"]
+        best_value = "open" if best["estimate"] is None else f"{best['estimate']:.3g}"
+        lost_value = "open" if lost["estimate"] is None else percent(lost["estimate"])
+        cells.append([*size, best_value, ends(best), lost_value, f"{ends(share)} %"])
     heads = ["knob", "N", "D", "used", "best", "95% interval", "lost", "95% interval"]
-    return [Table("What each rung loses by its learning rate and by its batch (in tokens).", heads, cells)]
+    return Table("What each rung loses by its learning rate and by its batch (in tokens).", heads, cells)
 
 
 def made(findings: Findings, record: Record) -> list[Block]:
@@ -273,25 +261,20 @@ def made(findings: Findings, record: Record) -> list[Block]:
 
 def farther(findings: Findings, document: Document) -> list[Block]:
     """The loss, and each task's score, of the best run at 10 and 100 times the largest compute; and the next run."""
-    horizon = document.get("horizon")
+    horizon = document["horizon"]
     if horizon is None:
         return []
-    heads = ["compute", "C", *(name for name in "ND" if name in horizon["predictions"][0])]
-    heads += ["loss", "interval of the mean", "interval of a new run"]
-    scores = {
-        each.task: each.document["horizon"]["predictions"]
-        for each in findings.tasks
-        if each.document and each.document.get("horizon")
-    }
-    heads += [f"{task}, interval of a new run" for task in scores]
+    tasks = [task for task in findings.tasks if task.get("horizon")]
+    names = [name for name in "ND" if name in horizon["predictions"][0]]
+    heads = ["compute", "C", *names, "loss", "interval of the mean", "interval of a new run"]
     cells = []
     for place, row in enumerate(horizon["predictions"]):
-        of_tasks = (predictions[place] for predictions in scores.values())
-        further = [f"{each['accuracy']:.3f} {ends(each['interval_run'])}" for each in of_tasks]
-        sizes = [short(row[name]) for name in "ND" if name in row]
-        of_mean, of_run = (ends(row[f"interval_{of}"]) for of in ("mean", "run"))
-        mark = "" if row["tested"] else " (untested)"
-        times = f"{row['times']:g} ×"
-        cells.append([times, scientific(row["C"]), *sizes, f"{row['loss']:.4f}", of_mean, of_run + mark, *further])
+        scores = [task["horizon"]["predictions"][place] for task in tasks]
+        sizes = [scientific(row["C"]), *(short(row[name]) for name in names)]
+        of_run = ends(row["interval_run"]) + ("" if row["tested"] else " (untested)")
+        loss = [f"{row['loss']:.4f}", ends(row["interval_mean"]), of_run]
+        of_tasks = [f"{score['accuracy']:.3f} {ends(score['interval_run'])}" for score in scores]
+        cells.append([f"{row['times']:g} ×", *sizes, *loss, *of_tasks])
     caption = f"The compute-optimal run at times the compute of the largest, {scientific(horizon['largest'])} FLOPs."
+    heads += [f"{task['task']}, interval of a new run" for task in tasks]
     return [Table(caption, heads, cells), f"{next_run(horizon)}."]

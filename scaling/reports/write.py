@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from hashlib import sha256
 from importlib.resources import files as resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.base.printing import Html, csv_rows, join, tag
 from scaling.ledger import Ledger
@@ -17,7 +18,7 @@ from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.provenance import Record, record, setup, study_yaml
 from scaling.reports.sections import STORE, counts, sections, summary
-from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, nothing, read_fit, rows
+from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, read_fit, rows
 from scaling.studies.plan import newest
 from scaling.studies.question import read
 from scaling.training.wandb_settings import mode, settings, tried
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
-def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path | None = None) -> tuple[Findings, Path]:
+def write(
+    ledger: Ledger, plan: Plan, announce: Announce = lambda step: None, kept: Path | None = None
+) -> tuple[Findings, Path]:
     """The results of the finished runs of a study, and its page; `announce` is given each step that takes time. With a
     folder `kept` the report is copied there, and the page is that of the copy.
 
@@ -37,8 +40,7 @@ def write(ledger: Ledger, plan: Plan, announce: Announce = nothing, kept: Path |
     folder = ledger.study_folder(plan.question.name)
     with atomic.alone(folder / "report.lock", lambda: announce("wait for another report of this study")):
         plan = newest(ledger, plan)
-        if any(ledger.result(run.run) is not None for run in plan.runs):
-            announce(f"read {plural(len(plan.runs), 'run')}")
+        announce(f"read {plural(len(plan.runs), 'run')}")
         table = rows(ledger, plan)
         finished = [row["run"] for row in table if row["status"] == "finished"]
         answers = setup([ledger.spec(run) for run in finished], [ledger.result(run) for run in finished])
@@ -68,21 +70,20 @@ def is_kept(folder: Path) -> bool:
     return all((folder / name).is_file() for name in (PAGE, POINTS, RECORD, f"{folder.name}.yaml"))
 
 
-def fit_again(folder: Path, announce: Announce = nothing) -> tuple[Findings, Path]:
+def fit_again(folder: Path, announce: Announce = lambda step: None) -> tuple[Findings, Path]:
     """A kept report with its law fitted again to the points it keeps. What only the ledger knew is in record.json."""
-    points, rows = folder / POINTS, None
+    points, fix = folder / POINTS, "keep the report of its ledger again"
     try:
         facts = atomic.read_json(folder / RECORD)
-        if facts.pop("points") == _hash(points):
-            rows = [{name: _value(name, text) for name, text in row.items()} for row in csv_rows(points.read_text())]
-            _ = [facts[key] for key in ("day", "compute", "effort", "circumstances", "command", "decisions")]
-            _ = [facts["runs"][row["run"]][key] for row in rows for key in ("state", "time", "address")]
+        is_whole = facts.pop("points") == _hash(points)
+        lines = csv_rows(points.read_text()) if is_whole else []
+        rows = [{name: _value(name, text) for name, text in line.items()} for line in lines]
+        _ = [facts[key] for key in ("day", "compute", "effort", "circumstances", "command", "decisions")]
+        _ = [facts["runs"][row["run"]][key] for row in rows for key in ("state", "time", "address")]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        fix = "keep the report of its ledger again"
         raise ScalingError(f"the record is damaged: {error}", file=folder / RECORD, fix=fix) from None
-    if rows is None:
-        fix = "put the file back as it was kept, or keep the report of its ledger again"
-        raise ScalingError("these are not the points of the kept report", file=points, fix=fix)
+    fix = f"put the file back as it was kept, or {fix}"
+    refuse(not is_whole, "these are not the points of the kept report", fix, file=points)
     question, before = read(str(folder / f"{folder.name}.yaml")), read_fit(folder / FIT) or {}
     findings = find(question, rows, folder, before.get("setup"), announce)
     _write_copy(findings, facts, folder)
@@ -96,33 +97,26 @@ def _hash(path: Path) -> str:
 def _value(name: str, text: str) -> Any:
     """A cell as it was before it was written: a number, a text, or None."""
     for kind in (int, float) if name not in ("run", "name", "row") else ():
-        try:
-            value = kind(text)
-        except ValueError:
-            continue
-        if str(value) == text:
-            return value
+        with suppress(ValueError):
+            if str(value := kind(text)) == text:
+                return value
     return text or None
 
 
 def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
     atomic.write(folder / PAGE, page(findings, known, store=None))
-    answered, document = answer(findings), findings.document or {}
-    test, doubts = tested(document), unreliable(document) if document else []
-    shown = [blocks for key, _, blocks in sections(findings, known, None) if key in ("test", "tasks")]
+    answered, document = answer(findings), findings.document
+    doubts, test, fit = unreliable(document), tested(document), ", with the [fit](fit.json)." if document else "."
     blocks: list[Block] = [
         join("# ", f"{findings.question.name}: {answered.standing}"),
         join("**", findings.question.question, "**"),
-        join(answered.sentence, f" {test}" if test else None),
+        join(answered.sentence, test and f" {test}"),
         *([Items(doubts)] if doubts else []),
-        *(block for blocks in shown for block in blocks),
+        *(block for key, _, shown in sections(findings, known, None) if key in ("test", "tasks") for block in shown),
         Pairs(dict(sorted(known["circumstances"].items()))),
         Code(known["command"]),
         *figures(findings, of_law(findings)[:1]),
-        Html(
-            f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS})"
-            + (", with the [fit](fit.json)." if document else ".")
-        ),
+        Html(f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS}){fit}"),
     ]
     atomic.write(folder / PARAGRAPH, to_markdown(blocks))
 
@@ -135,34 +129,26 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
 
     No text in it can act as markup or as script. Without a `store` the runs lead to no settings.
     """
-    study, answered = findings.question.name, answer(findings)
-    doubts, test = unreliable(findings.document) if findings.document else [], tested(findings.document)
+    study, answered, document = findings.question.name, answer(findings), findings.document
+    doubts, test = unreliable(document), tested(document)
     kind = "standing" if answered.standing in ("identified", "compared") else "standing warn"
+    kicker = (f"scaling study “{study}”", counts(findings), known["day"])
+    key = (
+        tag("div", tag("dt", name), tag("dd", figure, class_="figure"), *(tag("dd", each) for each in remarks if each))
+        for name, figure, remarks in summary(findings, known)
+    )
     header = tag(
         "header",
         tag(
             "p",
             tag("span", answered.standing, class_=kind),
             tag("a", plural(len(doubts), "doubt"), href="#trust") if doubts else None,
-            *(tag("span", text) for text in (f"scaling study “{study}”", counts(findings), known["day"]) if text),
+            *(tag("span", text) for text in kicker if text),
             class_="kicker",
         ),
         tag("h1", findings.question.question),
-        tag("p", answered.sentence, class_="answer"),
-        tag("p", test, class_="answer") if test else None,
-        tag(
-            "dl",
-            *(
-                tag(
-                    "div",
-                    tag("dt", name),
-                    tag("dd", figure, class_="figure"),
-                    *(tag("dd", remark) for remark in remarks if remark),
-                )
-                for name, figure, remarks in summary(findings, known)
-            ),
-            class_="key",
-        ),
+        *(tag("p", sentence, class_="answer") for sentence in (answered.sentence, test) if sentence),
+        tag("dl", *key, class_="key"),
     )
     parts = (
         tag("section", tag("h2", title, id=key), to_html(blocks), aria_labelledby=key)
@@ -220,13 +206,13 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
 def headline(findings: Findings) -> dict[str, Any]:
     """The law and its test as W&B's columns: `E`, `E/low`, `E/high`, `held_out/largest_relative_error`, …"""
     document = findings.document
-    if document is None:
+    if not document:
         return {"law": None, "reason": findings.reason}
+    tested, entropy = document["held_out"] or {}, document.get("entropy", {})
     summary: dict[str, Any] = {"law": document["law"], **document["estimates"]}
     for name, interval in document["intervals"].items():
         summary |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
-    summary["not_identified"] = list(document["not_identified"])
-    tested, entropy = document["held_out"] or {}, document.get("entropy", {})
     summary |= {f"held_out/{name}": tested.get(name) for name in ("largest_relative_error", "covered", "level")}
     summary |= {f"entropy/{name}": value for name, value in entropy.items()}
-    return {name: value for name, value in summary.items() if value is not None}
+    known = {name: value for name, value in summary.items() if value is not None}
+    return {**known, "not_identified": list(document["not_identified"])}

@@ -9,9 +9,10 @@ workers are.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,20 +60,17 @@ Decision = Mapping[str, Any]
 def decisions(ledger: Ledger, study: str) -> list[Decision]:
     """The recorded decisions of a study, in their order; empty where it is not adaptive."""
     folder, recorded = ledger.study_folder(study) / DECISIONS, list[Decision]()
-    while True:
-        path = folder / f"{len(recorded) + 1:04d}.json"
+    numbers = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()]
+    for number in range(1, max(numbers, default=0) + 1):  # a decision is written after those before it
+        path, fix = folder / f"{number:04d}.json", "delete the decisions from this one on; they are then made again"
         try:
             document = read_document(path)
         except Damaged as damage:
-            fix = "delete it and the decisions after it; they are then made again"
             raise ScalingError(f"the decision is damaged: {damage}", file=path, fix=fix) from None
-        if document is not None:
-            recorded.append({key: value for key, value in document.items() if key != "sha256"})
-        elif all(other.name < path.name for other in folder.glob("[0-9]*.json")):
-            return recorded
-        elif not path.exists():  # it was not written since
-            fix = "put it back, or delete the decisions after it; they are then made again"
+        if document is None:
             raise ScalingError("the decision is missing, and later ones are here", file=path, fix=fix)
+        recorded.append(document)
+    return recorded
 
 
 def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
@@ -105,6 +103,15 @@ def extended(question: Question, goal: Goal, budget: float | None, words: Sequen
     return replace(question, name=name, grid=grid)
 
 
+class Expected(NamedTuple):
+    """The choices that are expected, their FLOPs, the half-width after them, and whether that is the goal's."""
+
+    path: Sequence[Choice]
+    cost: float
+    width: str
+    reached: bool
+
+
 @dataclass(frozen=True)
 class Field:
     """The candidates of a study's plan, as runs and as what the choice among them reads."""
@@ -117,43 +124,43 @@ class Field:
         return [run for run in self.plan.runs if not run.held_out]
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        return [{**run.point, **({} if run.row is None else {"row": run.row})} for run in self.runs]
+    def variants(self) -> list[str]:
+        """The rows of a table that the study compares."""
+        return list(dict.fromkeys(run.row for run in self.runs if run.row is not None))
+
+    @cached_property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The columns of each candidate, with the place of its row among those that are compared."""
+        codes = [{} if run.row is None else {VARIANT: self.variants.index(run.row)} for run in self.runs]
+        return [{**run.point, **code} for run, code in zip(self.runs, codes, strict=True)]
 
     @cached_property
     def forms(self) -> list[Law]:
         """The laws in competition: those that know the goal."""
         question = self.plan.question
-        variants = dict.fromkeys(row["row"] for row in self.rows if "row" in row)
-        if len(variants) > 1:
-            forms: list[Law] = [joint(named(str(question.law)), list(variants))]
+        if len(self.variants) > 1:
+            first, *others = [joint(named(str(question.law)), self.variants)]
         else:
-            forms = [named(law) for law in question.laws]
-        self.goal.quantity(forms[0])
-        for name in forms[0].inputs:
-            what = f"{forms[0].name} needs {name}, which the runs of this study do not have"
-            refuse(name not in self.rows[0] and name != VARIANT, what, "take another law", key="law")
-
-        def knows(form: Law) -> bool:
-            try:
+            first, *others = map(named, question.laws)
+        self.goal.quantity(first)
+        for name in first.inputs:
+            what = f"{first.name} needs {name}, which the runs of this study do not have"
+            refuse(name not in self.rows[0], what, "take another law", key="law")
+        forms = [first]
+        for form in others:
+            with suppress(ScalingError):  # it does not know the goal
                 self.goal.quantity(form)
-            except ScalingError:
-                return False
-            return all(name in self.rows[0] for name in form.inputs)
-
-        return [form for form in forms if form is forms[0] or knows(form)]
+                forms += [form] if all(name in self.rows[0] for name in form.inputs) else []
+        return forms
 
     @cached_property
     def candidates(self) -> Candidates:
-        names = [run.run if run.trunk is None else run.trunk.run for run in self.runs]
+        trunks = [run.run if run.trunk is None else run.trunk.run for run in self.runs]
         inputs = dict.fromkeys(name for form in self.forms for name in form.inputs)
-        columns = {name: np.array([row[name] for row in self.rows], float) for name in inputs if name != VARIANT}
-        if VARIANT in inputs:
-            variants = list(dict.fromkeys(row["row"] for row in self.rows))
-            columns[VARIANT] = np.array([variants.index(row["row"]) for row in self.rows], float)
-        stems = [0.0 if run.trunk is None else run.trunk.flops for run in self.runs]
+        columns = {name: np.array([row[name] for row in self.rows], float) for name in inputs}
+        stems = np.array([0.0 if run.trunk is None else run.trunk.flops for run in self.runs])
         flops = np.array([run.flops for run in self.runs])
-        return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), flops)
+        return Candidates(columns, np.unique(trunks, return_inverse=True)[1].reshape(-1), stems, flops)
 
     @cached_property
     def grid_cost(self) -> float:
@@ -170,69 +177,61 @@ class Field:
         refuse(budget and budget < cheapest, "pays for no run of the study", fix, key="--budget", value=budget)
         return budget or self.grid_cost
 
-    def tests(self, chosen: Collection[str]) -> set[str]:
-        """The held-out runs, and those that are trained beside a chosen run to see whether it is tuned."""
+    def with_tests(self, chosen: Collection[str]) -> Plan:
+        """The plan of the chosen runs, the held-out runs, and those beside a chosen run to see whether it is tuned."""
         rungs = {"", None, *(run.name for run in self.runs if run.run in chosen)}
-        return {run.run for run in self.plan.runs if run.held_out and run.point.get("beside") in rungs}
+        tests = {run.run for run in self.plan.runs if run.held_out and run.point.get("beside") in rungs}
+        return restricted(self.plan, {*chosen, *tests})
 
     @cached_property
-    def supposed(self) -> tuple[tuple[Belief, ...], float]:
+    def supposed(self) -> Look:
         """The laws as the study, or a paper for runs of such sizes, supposes them, and the noise."""
-        suppose = dict(self.plan.question.suppose)
-        noise = suppose.pop("noise", NOISE)
-        beliefs = []
+        suppose, beliefs = {"noise": NOISE, **self.plan.question.suppose}, list[Belief]()
         for form in self.forms:
             estimates = supposed_estimates(form, suppose, self.rows)
             if all(name in estimates for name in form.parameter_names):
                 beliefs.append(Belief(form, {name: estimates[name] for name in form.parameter_names}))
-        return tuple(replace(belief, weight=1.0 / len(beliefs)) for belief in beliefs), noise
+        beliefs = [replace(belief, weight=1.0 / len(beliefs)) for belief in beliefs]
+        return Look(tuple(beliefs), suppose["noise"], PRIOR_CORRELATION)
 
-    def expected(self, budget: float) -> list[Choice] | None:
+    def expected(self, budget: float) -> Expected | None:
         """The choices that a budget is expected to pay for; None where nothing is supposed of the laws."""
-        beliefs, noise = self.supposed
-        if not beliefs:
+        if not self.supposed.beliefs:
             return None
-        supposed = Look(beliefs, noise, PRIOR_CORRELATION)
-        return expected_path(self.goal, self.candidates, supposed, budget, self.goal.half_width)
+        goal = self.goal
+        path = expected_path(goal, self.candidates, self.supposed, budget, goal.half_width)
+        last = width_after(path[-1])
+        return Expected(path, sum(choice.cost for choice in path), goal.spelled(last), last <= goal.half_width)
 
     def simulated(self, budget: float | None) -> tuple[Plan, dict[str, Any]]:
         """The plan of the runs that are expected to be chosen, and what they are expected to reach."""
-        goal, budget = self.goal, self.allowed(budget)
-        document: dict[str, Any] = {"goal": goal.text, "budget": budget, "candidates": len(self.runs)}
-        path = self.expected(budget)
-        if path is None:
+        budget = self.allowed(budget)
+        document: dict[str, Any] = {"goal": self.goal.text, "budget": budget, "candidates": len(self.runs)}
+        expected = self.expected(budget)
+        if expected is None:
             reason = "nothing is known of the law's parameters; write suppose: into the study"
             return self.plan, {**document, "reason": reason}
-        chosen = [self.runs[choice.row] for choice in path]
-        names = {run.run for run in chosen}
-        return restricted(self.plan, names | self.tests(names)), {
+        chosen = [(self.runs[choice.row], choice.expected) for choice in expected.path]
+        return self.with_tests({run.run for run, _ in chosen}), {
             **document,
-            "reached": self.reaches(path),
-            "half_width": path[-1].expected,
-            "C": sum(choice.cost for choice in path),
-            "decisions": [
-                {"name": run.name, "expected_half_width": choice.expected}
-                for run, choice in zip(chosen, path, strict=True)
-            ],
-            "sentence": self.sentence(path, budget),
+            "reached": expected.reached,
+            "half_width": expected.path[-1].expected,
+            "C": expected.cost,
+            "decisions": [{"name": run.name, "expected_half_width": width} for run, width in chosen],
+            "sentence": self.sentence(expected, budget),
         }
 
-    def reaches(self, path: Sequence[Choice]) -> bool:
-        return width_after(path[-1]) <= self.goal.half_width
-
-    def sentence(self, path: Sequence[Choice], budget: float) -> str:
+    def sentence(self, expected: Expected, budget: float) -> str:
         """A sentence on the expected cost of the goal."""
-        goal, cost = self.goal, sum(choice.cost for choice in path)
-        if self.reaches(path):
-            runs = f"{plural(len(path), 'run')} of {len(self.runs)} candidates, {cost:.3g} FLOPs"
-            return f"{goal.text} is expected of {runs}: {cost / self.grid_cost:.0%} of the grid's"
-        longest = self.expected(float("inf")) or []
-        largest = sum(choice.cost for choice in longest)
-        if self.reaches(longest):
-            width = goal.spelled(width_after(path[-1]))
-            return f"{goal.text} is expected to take {largest:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
-        width = goal.spelled(width_after(longest[-1]))
-        return f"{goal.text} is out of reach: all {len(self.runs)} candidates, {largest:.3g} FLOPs, give {width}"
+        goal, count, cost = self.goal.text, len(self.runs), expected.cost
+        if expected.reached:
+            runs = f"{plural(len(expected.path), 'run')} of {count} candidates, {cost:.3g} FLOPs"
+            return f"{goal} is expected of {runs}: {cost / self.grid_cost:.0%} of the grid's"
+        longest = self.expected(float("inf")) or expected
+        if longest.reached:
+            gives = f"a budget of {budget:.3g} gives {expected.width}"
+            return f"{goal} is expected to take {longest.cost:.3g} FLOPs; {gives}"
+        return f"{goal} is out of reach: all {count} candidates, {longest.cost:.3g} FLOPs, give {longest.width}"
 
 
 def decider(
@@ -253,10 +252,10 @@ def decider(
     field = Field(replace(candidates, command=(*candidates.command, *options)), goal)
     budget, ledger = field.allowed(budget), field.plan.ledger()
     if not decisions(ledger, question.name):
-        path = field.expected(budget)
-        if path is not None and not field.reaches(path):  # refused, with what can be reached
+        expected = field.expected(budget)
+        if expected is not None and not expected.reached:  # refused, with what can be reached
             fix = "ask for a wider interval, raise --budget, or add sizes and budgets to the grid"
-            raise ScalingError(field.sentence(path, budget), key="--adaptive", value=goal.text, fix=fix)
+            raise ScalingError(field.sentence(expected, budget), key="--adaptive", value=goal.text, fix=fix)
     return Decider(ledger, field, budget, sized(field.plan, workers).workers)
 
 
@@ -269,63 +268,61 @@ class Decider:
         recorded = decisions(ledger, self.name)
         self.window = recorded[0]["workers"] if recorded else window
         self.place = {run.run: place for place, run in enumerate(field.runs)}
-        self._seen: tuple[tuple[int, ...], Look] | None = None
-        self._plan: tuple[frozenset[str], Plan] | None = None
+        self._look = lru_cache(maxsize=1)(self._look_at)
+        self._enter = lru_cache(maxsize=1)(self._entered)
 
     def __call__(self) -> Plan:
         """The plan by now, after all decisions that can be made."""
         recorded = decisions(self.ledger, self.name)
         while not recorded or is_open(recorded):
             if recorded:
-                self._enter(recorded)  # what was decided before a kill is entered after it
+                self._plan(recorded)  # what was decided before a kill is entered after it
             further = self._next(recorded)
             if further is None:
                 break
             decide(self.ledger, self.name, len(recorded) + 1, {**further, "decided": now()})
             recorded = decisions(self.ledger, self.name)
-        return self._enter(recorded)
+        return self._plan(recorded)
 
-    def _enter(self, made: Sequence[Decision]) -> Plan:
+    def _plan(self, made: Sequence[Decision]) -> Plan:
         """The plan of the runs that were chosen; those that are held out belong to it once no more are chosen."""
         names = {decision["run"] for decision in made if "run" in decision}
         if self.name in self.ledger.studies():  # another command may have gone further
             names |= set(self.ledger.runs_of(self.name))
-        if not is_open(made):
-            names |= self.field.tests(names)
-        if self._plan is None or self._plan[0] != names:
-            plan = restricted(self.field.plan, names)
-            enter(self.ledger, plan)
-            self._plan = frozenset(names), plan
-        return self._plan[1]
+        return self._enter(frozenset(names), is_open(made))
+
+    def _entered(self, names: frozenset[str], has_more: bool) -> Plan:
+        plan = restricted(self.field.plan, names) if has_more else self.field.with_tests(names)
+        enter(self.ledger, plan)
+        return plan
 
     def _next(self, made: Sequence[Decision]) -> dict[str, Any] | None:
-        """The next decision; None where it waits for runs."""
-        goal, runs = self.field.goal, self.field.runs
+        """The next decision; None where it waits for runs. Nothing is concluded before all runs have ended."""
         chosen = [self.place[decision["run"]] for decision in made]
-        done = [settled(self.ledger, runs[row].run) for row in chosen]
-        spent = sum(decision["flops"] for decision in made)
-        before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
-        finished, seen, width, reached, choice = list[int](), None, float("inf"), False, None
-        # Before anything is concluded, all that runs is waited for.
-        for finished in (chosen[: max(0, len(chosen) - self.window + 1)], chosen):
-            if not all(done[: len(finished)]):
-                return None
-            seen = self._look(finished)
-            width = goal.width_of(seen.interval)
-            failed = [row for row in finished if self._loss(row) is None]
-            counted = [row for row in chosen if row not in failed]
-            reached = confirmed([*before, width], goal.half_width)
-            left = self.budget - spent
-            choice = None if reached else choose(goal, self.field.candidates, counted, seen, left, closed=failed)
-            if choice is not None:
+        for known in (chosen[: max(0, len(chosen) - self.window + 1)], chosen):
+            if not all(settled(self.ledger, self.field.runs[row].run) for row in known):
                 break
-        assert seen is not None
+            decision = self._decision(made, chosen, known)
+            if "run" in decision or known == chosen:
+                return decision
+        return None
+
+    def _decision(self, made: Sequence[Decision], chosen: Sequence[int], known: Sequence[int]) -> dict[str, Any]:
+        """The next run by the results of the runs that are known, or that no further one is chosen."""
+        goal, runs, seen = self.field.goal, self.field.runs, self._look(tuple(known))
+        spent, width = sum(decision["flops"] for decision in made), goal.width_of(seen.interval)
+        before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
+        reached = confirmed([*before, width], goal.half_width)
+        failed = [row for row in known if self._loss(row) is None]
+        counted = [row for row in chosen if row not in failed]
+        left = self.budget - spent
+        choice = None if reached else choose(goal, self.field.candidates, counted, seen, left, closed=failed)
         common = {
             "goal": goal.text,
             "workers": self.window,
             "budget": self.budget,
-            "known": [runs[row].run for row in finished],
-            "pending": [runs[row].run for row in chosen[len(finished) :]],
+            "known": [runs[row].run for row in known],
+            "pending": [runs[row].run for row in chosen[len(known) :]],
             "interval": None if seen.interval is None else seen.interval.to_json(),
             "half_width": width if np.isfinite(width) else None,
             "laws": [{"law": each.form.name, "weight": each.weight} for each in seen.beliefs],
@@ -333,8 +330,7 @@ class Decider:
             "correlation": seen.correlation,
         }
         if choice is None:
-            exhausted = all(row in chosen for row in range(len(runs)))
-            why = "reached" if reached else "candidates" if exhausted else "budget"
+            why = "reached" if reached else "candidates" if len(set(chosen)) == len(runs) else "budget"
             return {"concluded": why, **common, "spent": spent}
         return {
             "run": runs[choice.row].run,
@@ -350,15 +346,12 @@ class Decider:
     def _loss(self, row: int) -> float | None:
         return finished_loss(self.ledger, self.field.runs[row].run)
 
-    def _look(self, known: Sequence[int]) -> Look:
-        """The laws as the runs that are known show them; the last look is kept."""
-        if self._seen is None or self._seen[0] != tuple(known):
-            losses = {row: loss for row in known if (loss := self._loss(row)) is not None}
-            beliefs, noise = self.field.supposed
-            values = np.array(list(losses.values()))
-            seen = look(self.field.goal, self.field.forms, self.field.candidates, list(losses), values, beliefs, noise)
-            self._seen = tuple(known), seen
-        return self._seen[1]
+    def _look_at(self, known: tuple[int, ...]) -> Look:
+        """The laws as the runs that are known show them."""
+        losses = {row: loss for row in known if (loss := self._loss(row)) is not None}
+        field, values = self.field, np.array(list(losses.values()))
+        beliefs, noise = field.supposed.beliefs, field.supposed.noise
+        return look(field.goal, field.forms, field.candidates, list(losses), values, beliefs, noise)
 
 
 def restricted(plan: Plan, names: Collection[str]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import csv_text
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan
@@ -29,10 +29,6 @@ FIGURES = (".pdf", ".png")
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
 Announce = Callable[[str], None]
-
-
-def nothing(step: str) -> None:
-    """No step is shown."""
 
 
 def row(
@@ -77,36 +73,28 @@ def write_points(table: list[dict[str, Any]], path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class TaskFindings:
-    """What a study shows of one task: its law in two steps, or why there is none; `picture` names that of the score."""
-
-    task: str
-    document: Mapping[str, Any] | None = None
-    picture: str | None = None
-    reason: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"task": self.task, **(self.document or {"law": None, "reason": self.reason})}
-
-
-@dataclass(frozen=True)
 class Findings:
     """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
 
-    Without a law, `reason` states why. The document of `fit` is what fit.json holds.
+    Without a law, `reason` states why. `tasks` are the documents of the laws of the scores; one without a law has a
+    `reason`.
     """
 
     question: Question
     rows: tuple[Mapping[str, Any], ...]
     points: Points
     fit: Fit | None = None
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
     reason: str | None = None
-    tasks: tuple[TaskFindings, ...] = ()
+    tasks: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def document(self) -> Mapping[str, Any] | None:
-        return self.fit and self.fit.document
+    def document(self) -> Mapping[str, Any]:
+        """The content of fit.json; empty without a law."""
+        return {} if self.fit is None else self.fit.document
+
+    @property
+    def pictures(self) -> Mapping[str, Picture]:
+        return {} if self.fit is None else self.fit.pictures
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -121,22 +109,20 @@ class Findings:
     def to_json(self, page: Path) -> dict[str, Any]:
         """The content of fit.json, or the reason why there is no law; and the path of the page."""
         document = self.document or {"law": None, "question": self.question.question, "reason": self.reason}
-        tasks = {"tasks": [task.to_json() for task in self.tasks]} if self.tasks else {}
-        return {**document, **tasks, "page": str(page)}
+        return {**document, "page": str(page)}
 
     def predicted_loss(self, row: Mapping[str, Any]) -> float | None:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
         from scaling.laws.law import VARIANT
 
-        if self.fit is None or self.fit.law is None:
+        law = self.fit and self.fit.law
+        if law is None:
             return None
-        form = self.fit.law.form
-        columns = {name: row[name] for name in form.axes}
-        if form.variants:
-            if row["row"] not in form.variants:
-                return None
-            columns[VARIANT] = form.variants.index(row["row"])
-        return float(self.fit.law.predict(**columns))
+        columns, variants = {name: row[name] for name in law.form.axes}, law.form.variants
+        if variants and row["row"] not in variants:
+            return None
+        code = {VARIANT: variants.index(row["row"])} if variants else {}
+        return float(law.predict(**columns, **code))
 
 
 def read_fit(file: Path) -> dict[str, Any] | None:
@@ -154,65 +140,100 @@ def find(
     table: list[dict[str, Any]],
     folder: Path,
     setup: Mapping[str, str] | None = None,
-    announce: Announce = nothing,
+    announce: Announce = lambda step: None,
 ) -> Findings:
     """The results of the finished runs: points.csv, and where they allow a fit, fit.json and its figures, in `folder`.
 
     `setup` states how the runs were trained, where the question's `define` does not; `announce` is given each step that
-    takes time.
-    Runs that do not bear the law are not errors: a study can be looked at from its first run on.
+    takes time. Runs that do not bear the law are not errors: a study can be looked at from its first run on.
     """
-    from scaling.laws.fit import FittedLaw
-    from scaling.laws.horizon import best_points, tuned
+    from scaling.laws.horizon import best_points
     from scaling.laws.points import load_points
-    from scaling.training.finetune import name_of
 
     if not any(row["status"] == "finished" for row in table):
         raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
-    points = load_points(folder / "points.csv", name=f"study {question.name}")
-
-    def forget(*names: str) -> None:
-        """Files of an earlier report, which a copy may need until they are replaced."""
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-
-    if question.law is None:
-        forget(FIT, BEST)
-        return Findings(question, tuple(table), points, reason="the study asks for none")
-    variants = list(dict.fromkeys(row["row"] for row in table if "row" in row))
+    findings = Findings(question, tuple(table), load_points(folder / "points.csv", name=f"study {question.name}"))
     try:
-        fit, pictures = _fitted(question, question.law, points, variants, setup or {}, announce)
+        findings = _fitted(findings, setup or {}, announce)
     except ScalingError as error:
-        forget(FIT, BEST)
-        return Findings(question, tuple(table), points, reason=_reason(error))
-    tasks, best = [], None
-    for task in map(name_of, question.tasks):
-        announce(f"fit the score of {task}")
-        try:
-            of_task, picture = _of_task(question, question.law, points, task)
-        except ScalingError as error:
-            tasks.append(TaskFindings(task, reason=_reason(error)))
-            continue
-        tasks.append(of_task)
-        pictures[str(of_task.picture)] = picture
-    document = {**fit.document, **({"tasks": [entry.to_json() for entry in tasks]} if tasks else {})}
-    if question.tune and isinstance(fit.law, FittedLaw):
-        document["tuned"] = tuned(fit.law, table)
-        if best := best_points(document["tuned"]):
-            write_points(best, folder / BEST)
-    if not best:
-        forget(BEST)
+        findings = replace(findings, reason=_reason(error))
+    # A fit that is kept states the setup of its runs, so it stays until another replaces it.
+    document = findings.document
+    best = best_points(document["tuned"]) if "tuned" in document else []
+    if best:
+        write_points(best, folder / BEST)
+    else:
+        (folder / BEST).unlink(missing_ok=True)
+    if not document:
+        (folder / FIT).unlink(missing_ok=True)
+        return findings
     atomic.write_json(folder / FIT, document)
-    announce(f"draw {plural(len(pictures), 'figure')}")
-    for name, picture in pictures.items():
+    announce(f"draw {plural(len(findings.pictures), 'figure')}")
+    for name, picture in findings.pictures.items():
         picture.save(*(folder / (name + kind) for kind in FIGURES))
-    fit = replace(fit, document=document, points=points, drawn=lambda _: pictures)
-    return Findings(question, tuple(table), points, fit, pictures, tasks=tuple(tasks))
+    return findings
 
 
 def _reason(error: ScalingError) -> str:
     return error.what if error.key is None else f"{error.key} {error.what}"
+
+
+def _fitted(findings: Findings, setup: Mapping[str, str], announce: Announce) -> Findings:
+    """The findings with the study's law and those of its tasks; several rows of a table have one law."""
+    from scaling.laws import exponents, fit_joint, named
+    from scaling.laws import fit as fit_law
+    from scaling.laws.compare import coded
+    from scaling.laws.examine import examine
+    from scaling.laws.figures import figures_of_law
+    from scaling.laws.horizon import excess_of_short_cooldowns, horizon, tuned
+    from scaling.laws.points import group_of
+    from scaling.training.finetune import name_of
+
+    question, points, name = findings.question, findings.points, findings.question.law
+    if name is None:
+        raise ScalingError("the study asks for none")
+    variants = list(dict.fromkeys(row["row"] for row in findings.rows if "row" in row))
+    train, test = _split(points)
+    group = group_of(train)
+    announce(f"fit {name} to {plural(len(train), 'run')}")
+    if len(variants) > 1:  # one floor for all rows, which read the same data; all else is each row's own
+        law = fit_joint(name, train, "row", variants[0], group=group)
+        fitted = law.form.variants
+        test = test and test.where(np.array([str(row) in fitted for row in test["row"]]))
+        test = coded(test, "row", fitted) if test is not None and len(test) else None
+    else:
+        law = fit_law(named(name), train, group=group)
+    targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
+    fit = examine(law, held_out=test, targets=targets, group=group, largest=True)
+    document = fit.document | {"question": question.question, "setup": {**setup, **question.define}}
+    entropies = np.unique(points["entropy"]) if "entropy" in points else []
+    if len(entropies) == 1 and isfinite(entropies[0]):  # of other runs it is another one, or not known
+        document["entropy"] = _against(fit, float(entropies[0]))
+    if len(variants) > 1:
+        document["points"]["pooled"].pop("row", None)
+        lines = [
+            {"row": each.variant, "name": each.name, **each.own.to_json()}
+            | {"difference": each.difference and each.difference.to_json()}
+            for each in exponents(law)
+        ]
+        document["rows"] = {"baseline": variants[0], "exponents": lines}
+    document["compared"] = [] if len(variants) > 1 else _compared(law, question.laws[1:], train, test)
+    document["horizon"], document["cooldowns"] = horizon(law), excess_of_short_cooldowns(law)
+    if question.tune:
+        document["tuned"] = tuned(law, findings.rows)
+    pictures, tasks = dict(figures_of_law(law, fit.test)), []
+    for task in map(name_of, question.tasks):
+        announce(f"fit the score of {task}")
+        try:
+            of_task, pictures[picture_of(task)] = _of_task(question, name, points, task)
+        except ScalingError as error:
+            of_task = {"law": None, "reason": _reason(error)}
+        tasks.append({"task": task, **of_task})
+    if tasks:
+        document["tasks"] = tasks
+    fit = replace(fit, document=document, points=points, drawn=lambda _: pictures)
+    return replace(findings, fit=fit, tasks=tuple(tasks))
 
 
 def _split(points: Points) -> tuple[Points, Points | None]:
@@ -221,17 +242,21 @@ def _split(points: Points) -> tuple[Points, Points | None]:
     return points.hold_out(held_out) if held_out.any() else (points, None)
 
 
-def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[TaskFindings, Picture]:
+def picture_of(task: str) -> str:
+    """The name of the picture of a task's score."""
+    return f"{task}_accuracy_against_loss"
+
+
+def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[dict[str, Any], Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
-    from scaling.laws.figures import curves_of_law
+    from scaling.laws.figures import loss_against
     from scaling.laws.horizon import horizon
     from scaling.laws.points import group_of
     from scaling.laws.written import constrained_law
 
-    if question.compares_rows:
-        raise ScalingError("a law for each row has no second step", key=task)
+    refuse(question.compares_rows, "a law for each row has no second step", key=task)
     points = _scored(points, task)
     form, fixed = constrained_law(composed(named(name), named("task_sigmoid")), points)
     train, test = _split(points)
@@ -240,75 +265,20 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
     both = fit_two_steps(form, train, fixed=fixed, group=group_of(train))
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = {**examine(both, held_out=test, targets=targets).document, "horizon": horizon(both)}
-    (title, picture), *_ = curves_of_law(both.task, test).items()
-    return TaskFindings(task, document, f"{task}_{title}"), picture
+    return document, loss_against(both.task, "loss", test)
 
 
 def _scored(points: Points, task: str) -> Points:
     """The points with a task's score as `accuracy`, beside its examples and chance level where these are known."""
-    columns = {"accuracy": SCORE, "examples": EXAMPLES, "chance": CHANCE}
-    for name, part in columns.items():
+    for name, part in (("accuracy", SCORE), ("examples", EXAMPLES), ("chance", CHANCE)):
         values = points.columns.get(task + part)
         if values is None or not np.issubdtype(values.dtype, np.number) or not np.isfinite(values.astype(float)).any():
-            if name == "accuracy":
-                raise ScalingError("was not measured", key=task)
+            refuse(name == "accuracy", "was not measured", key=task)
             continue
         # Runs without a score have no examples either; those of the others hold for the task.
-        finite = values[np.isfinite(values.astype(float))]
-        values = values if name == "accuracy" else np.full(len(points), float(np.median(finite)))
+        values = values if name == "accuracy" else np.full(len(points), np.nanmedian(values.astype(float)))
         points = points.with_column(name, values, f"{name} of {task} after finetuning")
     return points
-
-
-def _fitted(
-    question: Question,
-    name: str,
-    points: Points,
-    variants: Sequence[str],
-    setup: Mapping[str, str],
-    announce: Announce,
-) -> tuple[Fit, dict[str, Picture]]:
-    """The study's law, one for all `variants` where there are several rows of a table, examined; and its figures."""
-    from scaling.laws import exponents, fit_joint, named
-    from scaling.laws import fit as fit_law
-    from scaling.laws.compare import coded
-    from scaling.laws.examine import examine
-    from scaling.laws.figures import figures_of_law
-    from scaling.laws.horizon import excess_of_short_cooldowns, horizon
-    from scaling.laws.points import group_of
-
-    train, test = _split(points)
-    announce(f"fit {name} to {plural(len(train), 'run')}")
-    if len(variants) > 1:  # one floor for all rows, which read the same data; all else is each row's own
-        law = fit_joint(name, train, "row", variants[0], group=group_of(train))
-        fitted = law.form.variants
-        test = test and test.where(np.array([str(row) in fitted for row in test["row"]]))
-        test = coded(test, "row", fitted) if test is not None and len(test) else None
-    else:
-        law = fit_law(named(name), train, group=group_of(train))
-    targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
-    examined = examine(law, held_out=test, targets=targets, group=group_of(train), largest=True)
-    document = examined.document | {"question": question.question, "setup": {**setup, **question.define}}
-    entropies = np.unique(points["entropy"]) if "entropy" in points else []
-    if len(entropies) == 1 and isfinite(entropies[0]):  # of other runs it is another one, or not known
-        document["entropy"] = _against(document, float(entropies[0]))
-    if len(variants) > 1:
-        document["points"]["pooled"].pop("row", None)
-        document["rows"] = {
-            "baseline": variants[0],
-            "exponents": [
-                {
-                    "row": comparison.variant,
-                    "name": comparison.name,
-                    **comparison.own.to_json(),
-                    "difference": None if comparison.difference is None else comparison.difference.to_json(),
-                }
-                for comparison in exponents(law)
-            ],
-        }
-    document["compared"] = [] if len(variants) > 1 else _compared(law, question.laws[1:], train, test)
-    document["horizon"], document["cooldowns"] = horizon(law), excess_of_short_cooldowns(law)
-    return replace(examined, document=document), dict(figures_of_law(law, examined.test))
 
 
 def _compared(first: FittedLaw, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
@@ -342,15 +312,9 @@ def _compared(first: FittedLaw, others: Sequence[str], train: Points, test: Poin
     return comparisons + refused
 
 
-def _against(document: Mapping[str, Any], entropy: float) -> dict[str, Any]:
+def _against(fit: Fit, entropy: float) -> dict[str, Any]:
     """The irreducible loss and the source's entropy, which is known, and the prediction errors of the excess."""
-    against: dict[str, Any] = {"known": entropy}
-    interval = document["intervals"].get("E")
-    if interval is not None:
-        low, high = interval["low"], interval["high"]
-        against["contained"] = (low is None or low <= entropy) and (high is None or entropy <= high)
-    tested = document.get("held_out") or {}
-    against["excess_errors"] = [
-        (point["predicted"] - point["loss"]) / (point["loss"] - entropy) for point in tested.get("points", ())
-    ]
-    return against
+    tested = fit.document["held_out"] or {"points": ()}
+    errors = [(point["predicted"] - point["loss"]) / (point["loss"] - entropy) for point in tested["points"]]
+    contained = {"contained": fit.intervals["E"].covers(entropy)} if "E" in fit.intervals else {}
+    return {"known": entropy, **contained, "excess_errors": errors}

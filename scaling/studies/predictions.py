@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import plural, refuse
 from scaling.ledger.document import disk, publish, read_valid, text
 from scaling.ledger.run import now
 
@@ -34,23 +34,21 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     The same prediction made twice is one.
     """
     refuse_begun(ledger, run)
-    content = {"run": run, **document}
+    content = {"run": run, **document, "registered": now()}
     path = ledger.root / FOLDER / _name(content)
     with disk("cannot keep a prediction"):
         path.parent.mkdir(exist_ok=True)
-    new = publish(path, {**content, "registered": now()})
-    if not new and (unusable := _read(path)[1]) is not None:
-        raise ScalingError(f"is {unusable}", file=path, fix="delete the file and predict again")
-    refuse_begun(ledger, run, path if new else None)
+    new = publish(path, content)
+    _, fault = _read(path)
+    refuse(fault is not None, f"is {fault}", "delete the file and predict again", file=path)
     return path, new
 
 
-def refuse_begun(ledger: Ledger, run: str, written: Path | None = None) -> None:
-    """A prediction about a run that is done, or under way, is none; one that was written meanwhile counts as late."""
-    late = "" if written is None else f"; {written.name} was written meanwhile and counts as late"
-    state = "is done, so its loss is known" if ledger.result(run) is not None else "has begun"
-    if ledger.result(run) is not None or ledger.attempts(run):
-        raise ScalingError(f"run {run} {state}{late}", key="run", fix="predict a run before it begins")
+def refuse_begun(ledger: Ledger, run: str) -> None:
+    """A prediction about a run that is done, or under way, is none."""
+    is_done, fix = ledger.result(run) is not None, "predict a run before it begins"
+    refuse(is_done, f"run {run} is done, so its loss is known", fix, key="run")
+    refuse(ledger.attempts(run), f"run {run} has begun", fix, key="run")
 
 
 def registered(ledger: Ledger) -> list[Entry]:
@@ -68,19 +66,10 @@ def _entry(ledger: Ledger, path: Path) -> Entry:
     document, standing = _read(path)
     run, loss, covered = path.name.partition("-")[0], None, None
     if standing is None:
-        run, result = document["run"], ledger.result(document["run"])
-        begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
-        if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
-            standing = "late"
-        elif result is None:
-            standing = "waiting"
-        elif result["outcome"] != "finished" or result["loss"] is None:
-            standing = "no loss"
-        else:
-            standing, loss = "scored", float(result["loss"])
-            if (interval := document["interval_run"]) is not None:
-                low, high = interval["low"], interval["high"]
-                covered = (low is None or low <= loss) and (high is None or loss <= high)
+        standing, loss = _score(ledger, run, document["registered"])
+        if loss is not None and (interval := document["interval_run"]) is not None:
+            low, high = interval["low"], interval["high"]
+            covered = (low is None or low <= loss) and (high is None or loss <= high)
     else:
         document = {}
     fields = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
@@ -100,12 +89,24 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     document = read_valid(path)
     if document is None:
         return {}, "damaged"
+    return document, None if path.name == _name(document) else "altered"
+
+
+def _score(ledger: Ledger, run: str, registered: str) -> tuple[str, float | None]:
+    """The standing of a prediction about a run, and the run's loss where the prediction is scored."""
+    result, begun = ledger.result(run), [record.start["time"] for record in ledger.attempts(run)]
+    if begun and datetime.fromisoformat(min(begun)) < datetime.fromisoformat(registered):
+        return "late", None
+    if result is None:
+        return "waiting", None
+    if result["outcome"] != "finished" or result["loss"] is None:
+        return "no loss", None
+    return "scored", float(result["loss"])
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    """The file of a prediction, by its content without the time at which it was put on record."""
     content = {key: value for key, value in document.items() if key != "registered"}
-    return document, None if path.name == _name(content) else "altered"
-
-
-def _name(content: Mapping[str, Any]) -> str:
-    """The file of a prediction, without the time at which it was put on record."""
     return f"{content['run']}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
 
 

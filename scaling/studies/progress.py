@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaling.base.errors import plural
 from scaling.base.printing import span
 from scaling.base.standard_error import say
-from scaling.ledger import RESULTS, Ledger, Row
-from scaling.studies.estimate import evaluating
+from scaling.ledger import RESULTS, Ledger
 from scaling.studies.machine import Speed
-from scaling.studies.plan import Plan, Run
+from scaling.studies.plan import Plan
 
 RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
 
@@ -55,59 +52,35 @@ class Progress:
     failed: int = 0
 
 
-class Watch:
-    """Looks at a study again and again, at little cost."""
-
-    def __init__(self, ledger: Ledger, plan: Plan):
-        self.ledger, self.plan = ledger, plan
-        self.left = {run.run: run for run in plan.runs}
-        self.whole = sum(run.flops for run in (*plan.runs, *plan.trunks.values()))
-        self.passed, self.failed = 0.0, 0  # by runs that are settled
-        self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last reported
-
-    def look(self) -> Progress:
-        passed, trunks, workers, todo = 0.0, 0, 0, list[tuple[float, float]]()
-        for run in (*self.left.values(), *self.plan.trunks.values()):
-            row = self.ledger.status(run.run)
-            if not run.is_trunk and self._is_settled(run, row):
-                continue
-            first = run.trunk.step if run.trunk else 0
-            at, each = min(run.steps, max(first, row.step or 0)), run.flops / max(1, run.steps - first)
-            passed += each * (at - first)
-            if not run.is_trunk:
-                # A branch may have no steps of its own; what its evaluation takes is then not known.
-                todo.append((each, run.steps - at + (evaluating(run.experiment) / each if each else 0.0)))
-            elif at < run.steps and any(left.trunk and left.trunk.run == run.run for left in self.left.values()):
-                trunks += 1
-                todo.append((each, run.steps - at))
-            workers += row.state == "running"
-            if row.state == "running" and row.step and row.step < run.steps and row.tokens_per_second:
-                # One key for a trunk and its branches, whose quotients may differ in a bit.
-                model = float(f"{each:.9g}")
-                tokens = run.experiment.tokens(run.steps) - run.experiment.tokens(row.step)
-                self.timed[model] = tokens / row.tokens_per_second / (run.steps - row.step)
-        left = None
-        if self.timed and todo and workers:  # until the last worker is done: small models may still be to come
-            speed = Speed(tuple(sorted(self.timed.items())))
-            seconds = [speed.seconds(each) * steps for each, steps in todo]
-            left = max(sum(seconds) / workers, max(seconds))
-        done = len(self.plan.runs) - len(self.left)
-        share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.plan.runs), done, share, trunks, left, self.failed)
-
-    def _is_settled(self, run: Run, row: Row) -> bool:
-        """Whether a run has come to its end, which is then counted."""
-        finished = row.state in RESULTS
-        if not finished and (row.state in ("waiting", "running") or not settled(self.ledger, run.run)):
-            return False
-        finished = finished or self.ledger.result(run.run) is not None
-        self.passed += run.flops * finished
-        self.failed += not finished
-        del self.left[run.run]
-        return True
-
-
-Announce = Callable[[Progress], None]
+def progress_of(ledger: Ledger, plan: Plan) -> Progress:
+    """The progress of a study now."""
+    trunks = plan.trunks.values()
+    rows = {run.run: ledger.status(run.run) for run in (*plan.runs, *trunks)}
+    finished = [run for run in plan.runs if rows[run.run].state in RESULTS]
+    open_runs = [run for run in plan.runs if rows[run.run].state not in RESULTS]
+    left = [run for run in open_runs if rows[run.run].state in ("waiting", "running") or not hopeless(ledger, run.run)]
+    needed = {run.trunk.run for run in left if run.trunk is not None}
+    done, waiting, steps_left = sum(run.flops for run in finished), 0, list[tuple[float, int]]()
+    for run in (*left, *trunks):
+        first = 0 if run.trunk is None else run.trunk.step
+        at, flops = max(first, rows[run.run].step or 0), run.flops / max(1, run.steps - first)  # of a step
+        done += flops * (min(at, run.steps) - first)
+        if at < run.steps and (not run.is_trunk or run.run in needed):
+            steps_left.append((flops, run.steps - at))
+            waiting += run.is_trunk
+    whole, failed = sum(run.flops for run in (*plan.runs, *trunks)), len(open_runs) - len(left)
+    share = min(1.0, done / whole) if left or failed else 1.0
+    timed = {}  # seconds of a step by its FLOPs; the steps of a trunk are those of its branches
+    for run in plan.runs:
+        for row in (rows[run.run], *([] if run.trunk is None else [rows[run.trunk.run]])):
+            if row.tokens_per_second:
+                timed[run.point["C"] / run.steps] = run.point["D"] / run.steps / row.tokens_per_second
+    workers, time_left = sum(row.state == "running" for row in rows.values()), None
+    if timed and steps_left and workers:  # until the last worker is done: small models may still be to come
+        speed = Speed(tuple(sorted(timed.items())))
+        seconds = [speed.seconds(flops) * steps for flops, steps in steps_left]
+        time_left = max(sum(seconds) / workers, max(seconds))
+    return Progress(len(plan.runs), len(plan.runs) - len(left), share, waiting, time_left, failed)
 
 
 def announcer(progress: bool) -> Callable[[object], None]:
@@ -115,21 +88,10 @@ def announcer(progress: bool) -> Callable[[object], None]:
     return say if progress else lambda _: None
 
 
-def listener(progress: bool = True) -> Announce:
-    """A callback that prints a line for each run that is done, and for each twentieth of the compute."""
-    started, printed = time.monotonic(), set[tuple[int, int]]()
-
-    def announce(now: Progress) -> None:
-        seen = now.settled, int(20 * now.share)
-        if progress and seen not in printed:
-            printed.add(seen)
-            left = "" if now.left is None else f", {span(now.left)} left"
-            print(f"{summary(now)}, {span(time.monotonic() - started)}{left}", file=sys.stderr, flush=True)
-
-    return announce
-
-
-def summary(now: Progress) -> str:
+def summary(now: Progress, elapsed: float | None = None) -> str:
+    """The progress in a line, with the seconds that it took and those that are left, where they are known."""
     first = f" ({plural(now.trunks, 'trunk')} to train first)" if now.trunks else ""
     failed = f", {now.failed} failed" if now.failed else ""
-    return f"{now.settled - now.failed} of {plural(now.planned, 'run')}{failed}{first}, {now.share:.0%} of the compute"
+    times = ("" if elapsed is None else f", {span(elapsed)}") + ("" if now.left is None else f", {span(now.left)} left")
+    runs = f"{now.settled - now.failed} of {plural(now.planned, 'run')}{failed}{first}"
+    return f"{runs}, {now.share:.0%} of the compute{times}"

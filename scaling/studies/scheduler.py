@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.base.errors import DISK, ScalingError, nearest
+from scaling.base.errors import DISK, nearest, refuse
 from scaling.base.standard_error import say
 from scaling.config.document import Config
 from scaling.executors import End, Executor
@@ -21,7 +21,7 @@ from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
-from scaling.studies.progress import Progress, Watch, failures, hopeless, settled
+from scaling.studies.progress import failures, hopeless, progress_of, settled, summary
 from scaling.studies.question import compared
 from scaling.training.machine import suited
 from scaling.training.ranks import launched
@@ -29,7 +29,6 @@ from scaling.training.ranks import launched
 LOOK = 0.5  # seconds between looks at the whole study, at least
 SHARE = 0.05  # of the command's time that looking may take, so that ten thousand runs are looked at more rarely
 SOME = 20  # runs that are named
-REASON = 300  # letters of one
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Unfinished:
 def train(
     ledger: Ledger,
     plan: Plan,
-    announce: Callable[[Progress], None],
+    announce: Callable[[str], None],
     *,
     workers: int | None = None,
     executor: ExecutorName = "local",
@@ -54,7 +53,7 @@ def train(
     retry_failed: bool = False,
     decided: Callable[[], Plan] | None = None,
 ) -> Unfinished | None:
-    """Train what is not done of a study that was entered; `announce` receives its progress.
+    """Train what is not done of a study that was entered; `announce` receives the lines of its progress.
 
     What is left undone at the end, None where every run has a result. `retry_failed`: runs that failed too often are
     tried again. `decided` is asked, as runs come to their end, for the plan as it is then: that of an adaptive study.
@@ -62,23 +61,24 @@ def train(
     if retry_failed:
         for run in (*plan.trunks, *(cell.run for cell in plan.runs)):
             ledger.retry(run)
-    now = Watch(ledger, plan).look()
-    announce(now)
-    left = now.planned - now.settled
+    progress = progress_of(ledger, plan)
+    left = progress.planned - progress.settled
     if not left:
+        announce(summary(progress))
         return unfinished(ledger, plan)
-    size = _suited(sized(plan, workers), plan)
+    size = _size(plan, workers)
     folder = ledger.study_folder(plan.question.name)
     slots = size.workers if decided else min(size.workers, left)  # more may be decided for
     with started(executor, folder, slots, size.gpus, workers, parameters or {}) as jobs:
         runs = Runs(jobs, ledger, size, plan, announce, decided)
         runs.work()
-    announce(Watch(ledger, runs.plan).look())
+    runs.report()
     return unfinished(ledger, runs.plan, runs)
 
 
-def _suited(size: Size, plan: Plan) -> Size:
-    """With the threads that suit the largest run; a GPU computes what its workers' threads do not."""
+def _size(plan: Plan, workers: int | None = None) -> Size:
+    """The workers, with the threads that suit the largest run; a GPU computes what its workers' threads do not."""
+    size = sized(plan, workers)
     threads = size.threads if size.gpus else max(suited(run.experiment, size.threads) for run in plan.runs)
     return replace(size, threads=threads)
 
@@ -92,18 +92,20 @@ class Runs(Scheduler):
         ledger: Ledger,
         size: Size,
         plan: Plan,
-        announce: Callable[[Progress], None] = lambda now: None,
+        announce: Callable[[str], None] = lambda line: None,
         decided: Callable[[], Plan] | None = None,
     ):
         super().__init__(executor)
         self.ledger, self.size, self.announce, self.decided = ledger, size, announce, decided
         self.jobs: dict[str, Job] = {}
         self.failed: dict[str, int] = {}  # failures of a run when its job was submitted
-        self.next_look = 0.0
+        self.started, self.next_look = time.monotonic(), 0.0
+        self.reported: tuple[int, int] | None = None
         self._take_up(plan)
+        self.report()
 
     def _take_up(self, plan: Plan) -> None:
-        self.plan, self.watch = plan, Watch(self.ledger, plan)
+        self.plan = plan
         self.branches: dict[str, list[Run]] = {name: [] for name in plan.trunks}
         for run in plan.runs:
             if run.trunk is not None:
@@ -113,15 +115,11 @@ class Runs(Scheduler):
         self.left = sorted(
             (*plan.trunks.values(), *plan.runs), key=lambda run: (-run.flops - after.get(run.run, 0.0), run.run)
         )
-        root = str(self.ledger.root.resolve())
         for run in self.left:
-            # It is small enough to send: an experiment is assembled where it is trained.
-            call = train_job, root, replace(run, planned=None, root=root)
-            if run.run in self.jobs:  # a trunk is trained as far as the newest plan needs it
-                self.jobs[run.run].call = call
-            else:
-                name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
-                self.jobs[run.run] = Job(name, call, resources(run, self.size, plan.question.resources), run.run)
+            name = f"trunk {run.run}" if run.is_trunk else _label(run)
+            takes = resources(run, self.size, plan.question.resources)
+            job = self.jobs.setdefault(run.run, Job(name, (), takes, run.run))
+            job.call = _call(self.ledger, run)  # a trunk is trained as far as the newest plan needs it
 
     def ready(self) -> Iterator[Job]:
         if self.decided is not None and (newest := self.decided()) is not self.plan:
@@ -147,9 +145,17 @@ class Runs(Scheduler):
 
     def look(self) -> float:
         if (begun := time.monotonic()) >= self.next_look:
-            self.announce(self.watch.look())
+            self.report()
             self.next_look = time.monotonic() + max(LOOK, (time.monotonic() - begun) / SHARE)
         return max(0.0, min(PAUSE, self.next_look - time.monotonic()))
+
+    def report(self) -> None:
+        """Announce a line for each run that is done, and for each twentieth of the compute."""
+        progress = progress_of(self.ledger, self.plan)
+        seen = progress.settled, int(20 * progress.share)
+        if seen != self.reported:
+            self.reported = seen
+            self.announce(summary(progress, time.monotonic() - self.started))
 
     def _is_given_up(self, run: str) -> bool:
         return self.has_given_up(self.jobs[run])
@@ -163,11 +169,26 @@ class Runs(Scheduler):
         )
 
 
-def train_job(root: str, job: Run) -> bool:
-    """Train a job of a plan, where an executor calls this; False where another command has it, or has done it."""
+def _label(run: Run) -> str:
+    return f"{run.name} (run {run.run})"
+
+
+def _call(ledger: Ledger, *runs: Run | None) -> tuple[Any, ...]:
+    """The call of `train_job`, small enough to send: an experiment is assembled where it is trained."""
+    root = str(ledger.root.resolve())
+    return train_job, root, *(run and replace(run, planned=None, root=root) for run in runs)
+
+
+def train_job(root: str, job: Run, trunk: Run | None = None) -> bool:
+    """Train a job of a plan, where an executor calls this, after its `trunk` where no job has brought that so far;
+    False where another command has the job, or has done it.
+    """
     from scaling.training.run import train_run  # imports Lightning, which the command does without
 
-    return train_run(job.experiment, Ledger(root)) is not None
+    ledger = Ledger(root)
+    if trunk is not None:
+        grow(ledger, job, trunk)
+    return train_run(job.experiment, ledger) is not None
 
 
 def is_ready(ledger: Ledger, job: Run, has_given_up: Callable[[str], bool] = lambda _: False) -> bool:
@@ -181,40 +202,31 @@ def is_ready(ledger: Ledger, job: Run, has_given_up: Callable[[str], bool] = lam
     return ledger.reached(trunk) > step or hopeless(ledger, trunk) or has_given_up(trunk)
 
 
-def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
-    """Bring the trunk of one run to where it branches off: trained here, or waited for where another command has it,
-    which takes no longer than to train the run whole.
+def grow(ledger: Ledger, branch: Run, trunk: Run) -> None:
+    """Bring a trunk to where a run branches off: trained here, or waited for where another command has it, which takes
+    no longer than to train the run whole.
     """
-    while branch.trunk is not None and not is_ready(ledger, branch):
-        trunk = branch.trunk.run
-        before = failures(ledger, trunk)
+    while not is_ready(ledger, branch):
+        before = failures(ledger, trunk.run)
         try:
-            if not train_job(str(ledger.root), plan.trunks[trunk]):
+            if not train_job(str(ledger.root), trunk):
                 time.sleep(PAUSE)
         except Exception as error:
-            if failures(ledger, trunk) == before:
+            if failures(ledger, trunk.run) == before:
                 raise
-            say(f"trunk {trunk}: {error}")  # its record has the traceback
+            say(f"trunk {trunk.run}: {error}")  # its record has the traceback
 
 
 def detach(ledger: Ledger, plan: Plan, workers: int, parameters: Mapping[str, Any]) -> int:
     """Submit all that is not done of a study to SLURM, for no scheduler to wait for; the number of runs."""
     runs = [run for run in plan.runs if not settled(ledger, run.run)]
-    name = plan.question.name
-    executor = Slurm(workers, ledger.study_folder(name) / "slurm", parameters)
-    size, root = _suited(sized(plan), plan), str(ledger.root.resolve())
+    executor, size = Slurm(workers, ledger.study_folder(plan.question.name) / "slurm", parameters), _size(plan)
     for run in sorted(runs, key=lambda run: -run.flops):
+        trunk = None if run.trunk is None else plan.trunks[run.trunk.run]
         takes = resources(run, size, plan.question.resources)
-        executor.submit(f"{run.name} (run {run.run})", train_detached, root, name, run.run, resources=takes)
+        executor.submit(_label(run), *_call(ledger, run, trunk), resources=takes)
     executor.wait(0)
     return len(runs)
-
-
-def train_detached(root: str, name: str, run: str) -> bool:
-    """Train a run of a study, after its trunk where no other job has brought that so far."""
-    ledger, plan, job = _find([f"study={name}", f"run={run}", f"runs={root}"])
-    grow(ledger, plan, job)
-    return train_job(root, job)
 
 
 def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinished | None:
@@ -226,7 +238,7 @@ def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinish
     for run in missing[:SOME]:
         tries: Sequence[str] = () if runs is None else runs.jobs[run.run].troubles
         reason = f"{tries[-1]}; tried {len(tries)} times" if tries else _reason(ledger, run.run)
-        lines.append(f"  {run.name} (run {run.run}): {reason}")
+        lines.append(f"  {_label(run)}: {reason}")
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
     if runs is not None:
@@ -240,12 +252,8 @@ def unfinished(ledger: Ledger, plan: Plan, runs: Runs | None = None) -> Unfinish
 def _reason(ledger: Ledger, run: str) -> str:
     """Why a run has no result, by its last attempt."""
     row = ledger.status(run)
-    if row.state == "waiting":
-        return "not started"
-    if row.reason is None:
-        return "its process died" if row.state == "stale" else row.state
-    reason = row.reason if len(row.reason) <= REASON else row.reason[: REASON - 1] + "…"
-    return f"{row.state}: {reason}"
+    state = {"waiting": "not started", "stale": "its process died"}.get(row.state, row.state)
+    return state if row.reason is None else f"{row.state}: {row.reason}"
 
 
 # One run of a planned study, which `scaling train study=NAME run=ID runs=FOLDER` trains
@@ -261,20 +269,19 @@ def planned(words: Sequence[str]) -> Config:
 def prepare(words: Sequence[str]) -> None:
     """Bring the trunk of the run to where the run branches off. The ledger shows it, and W&B does not."""
     ledger, plan, run = _find(words, ["log.wandb=disabled"])
-    if not launched() and ledger.result(run.run) is None:
-        grow(ledger, plan, run)
+    if run.trunk is not None and not launched() and ledger.result(run.run) is None:
+        grow(ledger, run, plan.trunks[run.trunk.run])
 
 
 def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
     """The run that the words name; `further` words hold for its training."""
     settings = {key: value for key, _, value in (word.partition("=") for word in words)}
     for key in settings:
-        if key not in ("study", "run", "runs") and not key.startswith("log."):
-            raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])
+        is_ours = key in ("study", "run", "runs") or key.startswith("log.")
+        refuse(not is_ours, "the plan sets what a run of a study is", key=key, value=settings[key])
     ledger = Ledger.open(settings.get("runs", "runs"))
     plan = entered(ledger, settings["study"], further)
     runs = {cell.run: cell for cell in plan.runs}
     name = settings.get("run", "")
-    if name not in runs:
-        raise ScalingError("the study has no such run", key="run", value=name, fix=nearest(name, runs))
+    refuse(name not in runs, "the study has no such run", nearest(name, runs), key="run", value=name)
     return ledger, plan, runs[name]

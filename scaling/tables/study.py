@@ -117,7 +117,7 @@ def trained(
     """The results of the table's runs, which are trained and finetuned on the tasks of the columns; and which runs have
     none.
     """
-    from scaling.studies.progress import announcer, listener
+    from scaling.studies.progress import announcer
     from scaling.studies.scheduler import train
 
     planned, announce = plan(question(table, words, study), words), announcer(progress)
@@ -127,7 +127,7 @@ def trained(
     def work(entered: Plan, runs: str) -> Unfinished | None:
         enter(ledger, entered)
         announce(f"study {entered.question.name}: {runs} in {ledger.root}")
-        return train(ledger, entered, listener(progress), workers=workers, retry_failed=retry_failed)
+        return train(ledger, entered, announce, workers=workers, retry_failed=retry_failed)
 
     if progress:
         print_remarks(run.experiment.config for run in planned.runs)

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import byte_size, columns, span
 from scaling.config import compose
 from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger, space
-from scaling.ledger.document import differences, disk, flat, text
+from scaling.ledger.document import differences, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
 from scaling.training.wandb_settings import has_login
@@ -164,17 +163,11 @@ def diff(
         return spec | ({"result": result} if result else {})
 
     changes = differences(document(one), document(other))
-    rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
+    rows = [
+        [text(key)[1:-1], *("–" if value is None else _compact(value) for value in pair)]
+        for key, pair in changes.items()
+    ]
     return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
-
-
-def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
-    """A difference as a row; for two lists of equal length, only the places that differ if they are few."""
-    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
-        if len(places) <= SOME:
-            return [row for place in places for row in _rows(*place)]
-    return [[key, *("–" if value is None else _compact(value) for value in (left, right))]]
 
 
 @verb
@@ -271,13 +264,8 @@ def _devices() -> Iterator[dict[str, Any]]:
 
 def _folder(folder: Path) -> Iterator[dict[str, Any]]:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    trial = atomic.temporary(there / "trial")
-    try:
-        with disk(f"cannot write in {there}"):
-            trial.touch()
-            trial.unlink()
-    except ScalingError as error:
-        yield _found("runs", str(error), bad=True)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield _found("runs", f"cannot write in {there}", bad=True)
         return
     free = shutil.disk_usage(there).free
     fix = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,18 +47,10 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     """The printed plan: its question, a row for each run, the total cost, and the quantities that it will identify."""
     total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
     places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
-    titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
-    for row in document["runs"][:MOST_ROWS]:
-        role = "  beside" if row["beside"] else "  held out" if row["held_out"] else ""
-        cells = [row["name"] + role, row["N"], short(row["D"]), f"{row['C']:.3g}"]
-        evaluations = f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C"
-        cells += [f"{row['warmup']:,} of {row['steps']:,}", evaluations, span(row["seconds"]), byte_size(row["bytes"])]
-        for there in map(row.get, places):
-            footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
-            cells += [span(there["seconds"]), footprint]
-        rows.append(cells)
+    titles = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"]
+    titles += [title for name in places for title in (name, "on each")]
     yield document["question"]
-    yield [*titles, *(title for name in places for title in (name, "on each"))], rows
+    yield titles, [_cells(row, places) for row in document["runs"][:MOST_ROWS]]
     if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
         yield f"… and {hidden:,} more (--json lists all)"
     evaluation = total["C_evaluation"] / total["C_without_trunks"]
@@ -96,10 +88,22 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
     elif adaptive is not None:
-        widths = {decision["name"]: decision["expected_half_width"] for decision in adaptive["decisions"]}
+        widths = ((each["name"], each["expected_half_width"]) for each in adaptive["decisions"])
+        rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths]
         yield adaptive["sentence"]
-        rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths.items()]
         yield ["runs in the order of choice", "expected after it"], rows
+
+
+def _cells(row: Mapping[str, Any], places: Iterable[str]) -> list[Any]:
+    """The printed costs of a run."""
+    role = "  beside" if row["beside"] else "  held out" if row["held_out"] else ""
+    evaluations = f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C"
+    cells = [row["name"] + role, row["N"], short(row["D"]), f"{row['C']:.3g}"]
+    cells += [f"{row['warmup']:,} of {row['steps']:,}", evaluations, span(row["seconds"]), byte_size(row["bytes"])]
+    for there in map(row.__getitem__, places):
+        footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
+        cells += [span(there["seconds"]), footprint]
+    return cells
 
 
 def _check_budget(budget: float | None, adaptive: str | None) -> None:
@@ -139,12 +143,11 @@ def plan(
     _check_budget(budget, adaptive)
     words, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, words)
-    usual = (("devices", devices, 1), ("sharding", sharding, "ddp"), ("tensor", tensor, 1), ("price", price, None))
-    for name, value, default in (*usual, ("utilisation", utilisation, 0.4)):
-        refuse(not on and value != default, "is of a device", "add --on H100", key=f"--{name}", value=value)
+    usual = {"devices": 1, "sharding": "ddp", "tensor": 1, "price": None, "utilisation": 0.4}
+    for name, value in zip(usual, (devices, sharding, tensor, price, utilisation), strict=True):
+        refuse(not on and value != usual[name], "is of a device", "add --on H100", key=f"--{name}", value=value)
     places = [Elsewhere(device, devices, sharding, tensor, utilisation, price) for device in on]
-    if goal is not None:
-        question = extended(question, goal, budget, words)
+    question = question if goal is None else extended(question, goal, budget, words)
     try:
         planned = plan_runs(question, words)
     except ScalingError as error:
@@ -152,9 +155,11 @@ def plan(
             raise
         planned, data = plan_runs(question, words, "stand_in"), "stand_in"
         say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
-    planned, simulated = (planned, None) if goal is None else Field(planned, goal).simulated(budget)
-    document = costs(planned, data, places, outlook=goal is None)
-    document |= {} if simulated is None else {"adaptive": simulated}
+    if goal is None:
+        document = costs(planned, data, places)
+    else:
+        planned, simulated = Field(planned, goal).simulated(budget)
+        document = {**costs(planned, data, places, outlook=False), "adaptive": simulated}
     return StudyPlan(document, list(_printed(document)))
 
 
@@ -198,20 +203,21 @@ class Study(Result):
         from scaling.laws.report import held_out
         from scaling.reports.answer import answer
 
-        document = self.findings.document or {}
+        document = self.findings.document
         yield self.findings.question.question
         if document:
             yield str(self.fit)
         if not document or "rows" in document:
             yield plain(answer(self.findings).sentence)
         for task in self.findings.tasks:
-            if (of_task := task.document) is None:
-                yield f"{task.task}: no law of the score: {task.reason}"
+            name, law = task["task"], task["law"]
+            if law is None:
+                yield f"{name}: no law of the score: {task['reason']}"
                 continue
-            table, doubts = held_out(of_task), (*of_task["not_identified"], *of_task["unreliable"])
-            yield f"{task.task}: {of_task['law']}, {plural(of_task['n'], 'score')}"
-            yield from [] if table is None else [table.text()]
-            yield from (f"! {task.task}: {doubt}" for doubt in doubts)
+            yield f"{name}: {law}, {plural(task['n'], 'score')}"
+            if (table := held_out(task)) is not None:
+                yield table.text()
+            yield from (f"! {name}: {doubt}" for doubt in (*task["not_identified"], *task["unreliable"]))
         if (entropy := document.get("entropy")) is not None:
             inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
             yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
@@ -267,7 +273,7 @@ def study(
     from scaling.studies import estimate, identifiability, scheduler
     from scaling.studies.adaptive import decider, decisions
     from scaling.studies.plan import enter
-    from scaling.studies.progress import announcer, listener
+    from scaling.studies.progress import announcer
     from scaling.studies.tasks import task_plan, with_tasks
 
     _check_budget(budget, adaptive)
@@ -288,9 +294,8 @@ def study(
         print_remarks(run.experiment.config for run in (decided.field.runs if decided else plan.runs))
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
-        choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
-        choices |= {"announce": listener(progress), "retry_failed": retry_failed}
-        missing = scheduler.train(ledger, plan, **choices)
+        settings: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
+        missing = scheduler.train(ledger, plan, announce, retry_failed=retry_failed, **settings)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -375,21 +380,20 @@ def watch(
     """
     from scaling.studies.adaptive import decisions, is_open, live_law, losses_of
     from scaling.studies.plan import entered
-    from scaling.studies.progress import Watch, summary
+    from scaling.studies.progress import progress_of, summary
 
     ledger = Ledger.open(runs)
     file, printed, losses = None, "", None
     while True:
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
-            progress = Watch(ledger, plan)
-        recorded, now = decisions(ledger, study), progress.look()
-        left = "" if now.left is None else f", {span(now.left)} left"
-        if (finished := losses_of(ledger, plan)) != losses:
+        recorded, now = decisions(ledger, study), progress_of(ledger, plan)
+        finished = losses_of(ledger, plan)
+        if finished != losses:
             losses, (law, line) = finished, live_law(plan, finished, recorded)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
         document |= {"share": now.share, "seconds_left": now.left, **law}
-        look = Result(document, [f"{summary(now)}{left}; {line}"])
+        look = Result(document, [f"{summary(now)}; {line}"])
         if str(look) != printed:
             printed = str(look)
             yield look

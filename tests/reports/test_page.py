@@ -267,7 +267,7 @@ def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_
     losses = {("A", "1M"): 4.0, ("A", "2M"): 3.0, ("B", "1M"): 3.8, ("B", "2M"): 2.94, ("C", "1M"): 4.2}
     table = [row(name, size, tokens, loss) for size in (8, 16) for (name, tokens), loss in losses.items()]
     table.append(row("C", 8, "2M", None))
-    found: Any = SimpleNamespace(rows=tuple(table), document=None, complete=False, reason="the study asks for none")
+    found: Any = SimpleNamespace(rows=tuple(table), document={}, complete=False, reason="the study asks for none")
     assert advantages(found) == {
         **dict.fromkeys((("B", 800), ("B", 1600)), pytest.approx([-0.05, -0.02])),
         **dict.fromkeys((("C", 800), ("C", 1600)), pytest.approx([0.05])),

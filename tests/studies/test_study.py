@@ -34,7 +34,7 @@ from scaling.studies.findings import find
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.predictions import calibration, register, registered
-from scaling.studies.progress import Progress, Watch
+from scaling.studies.progress import Progress, progress_of
 from scaling.studies.question import Question, read
 from scaling.studies.scheduler import Runs, grow, train
 from scaling.studies.tasks import score_columns, task_plan
@@ -55,15 +55,17 @@ def begun(asked: Question, runs: Path) -> tuple[Ledger, Plan]:
 
 def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(tmp_path):
     ledger, found = begun(read(SMALL), tmp_path)
-    watch, heard = Watch(ledger, found), []
-    assert watch.look() == Progress(10, 0, 0.0, trunks=3)
-    grow(ledger, found, next(one for one in found.runs if one.trunk))
-    now = watch.look()
+    heard = list[str]()
+    assert progress_of(ledger, found) == Progress(10, 0, 0.0, trunks=3)
+    branch: Any = next(one for one in found.runs if one.trunk)
+    grow(ledger, branch, found.trunks[branch.trunk.run])
+    now = progress_of(ledger, found)
     assert (now.trunks, now.settled, 0 < now.share < 0.5) == (2, 0, True)
     for one in found.runs:
         finish(ledger, one.run, 1.0)
     train(ledger, found, heard.append, executor="slurm")
-    assert heard == [watch.look()] == [Progress(10, 10, 1.0)]
+    assert progress_of(ledger, found) == Progress(10, 10, 1.0)
+    assert heard == ["10 of 10 runs, 100% of the compute"]
 
 
 def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
@@ -298,17 +300,17 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
     asked = Question("mine", "which score?", "decoder", {}, {"seed": [0]}, laws=("power_law_floor_c",), tasks=tasks)
     findings = find(asked, scored_rows(), tmp_path)
     measured, other = findings.tasks
-    document = measured.document
-    assert (measured.task, document["law"]) == ("mine", "power_law_floor_c,task_sigmoid")
-    assert (document["fixed"], document["n"]) == ({"task_b": 0.25}, 14)  # one has no score, one is held out
-    (point,) = document["held_out"]["points"]
+    assert (measured["task"], measured["law"]) == ("mine", "power_law_floor_c,task_sigmoid")
+    assert (measured["fixed"], measured["n"]) == ({"task_b": 0.25}, 14)  # one has no score, one is held out
+    (point,) = measured["held_out"]["points"]
     assert point["covered"] is True
-    assert "entropy" not in (findings.document or {"entropy": None})
+    assert findings.fit is not None
+    assert "entropy" not in findings.document
     assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
     page = str(sections.task(findings, measured))
     for text in ("14 finetuned runs", "he run lies inside the 95% interval", "run 15", f"{point['accuracy']:.4f}"):
         assert text in page, text
-    assert other.to_json() == {"task": "other", "law": None, "reason": "other was not measured"}
+    assert other == {"task": "other", "law": None, "reason": "other was not measured"}
     assert "other was not measured" in str(sections.task(findings, other))
 
 
