@@ -169,7 +169,7 @@ class FamilyModule(LightningModule):
 
     def _check_end(self, steps: int) -> None:
         """Refuse to train beyond the last step, where the schedule and the batches end."""
-        is_beyond = steps > self.steps and not self.trainer.overfit_batches
+        is_beyond = steps > self.steps and not getattr(self.trainer, "overfit_batches", 0)
         what, fix = f"the config has {plural(self.steps, 'step')}", "pass max_steps=module.steps"
         refuse(is_beyond, what, fix, key="max_steps of the Trainer", value=self.trainer.max_steps)
 
