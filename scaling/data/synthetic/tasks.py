@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -97,11 +97,11 @@ class SyntheticTask(ABC):
         return Examples(
             Goal(self.answer, self.labels, self.metric),
             split,
-            Split(self.arrays(generated(self, split)), self.answer),
+            Split(self.arrays(generated(self, split))),
             fingerprint(self, "every split"),
             self.vocabulary + len(SPECIALS),
             {name: self.vocabulary + number for number, name in enumerate(SPECIALS)},
-            law=self,
+            partial(self.drawn, split),
         )
 
 
