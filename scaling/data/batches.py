@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -78,16 +79,15 @@ class Batches:
         mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
         if mine.start == mine.stop:  # an objective knows the widths of what it makes of a row, not of none
             return self.batch(step).micro(0, 0)
-        keys = hashing.keys(self.seed, "objective", draw.samples[mine])
+        keys, rows = hashing.keys(self.seed, "objective", draw.samples[mine]), draw.rows[mine]
         if self.features is not None:
-            rows = draw.rows[mine]
             read = self.source.read(self.features.examples[rows], draw.length)
             return self.objective(replace(read, starts=self.features.starts[rows], width=draw.length), keys)
-        rows = [draw.rows[mine]]
         for number in range(self.objective.others):
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
-            rows.append((words % np.uint64(self.source.windows(draw.length) or ENDLESS)).astype(np.int64))
-        read = self.source.read(np.concatenate(rows), draw.length, documents=self.documents == "mask")
+            others = words % np.uint64(self.source.windows(draw.length) or ENDLESS)
+            rows = np.concatenate([rows, others.astype(np.int64)])
+        read = self.source.read(rows, draw.length, documents=self.documents == "mask")
         return self.objective(read, keys).of_domains(read.domains)
 
     def passes(self, step: int) -> float:
@@ -163,8 +163,8 @@ SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose
 FADE = 0.8  # decay of the averaged fraction: a run's first steps are slow
 
 
-def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Generator[Made, None, None]:
-    """`make(item)` for each item in order; where making takes long, up to `depth` are made before they are asked for.
+def ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Generator[Made, None, None]:
+    """`make(item)` for each item in order; where making takes long, two are made before they are asked for.
 
     An error of `make` is raised where its item would have come.
     """
@@ -178,7 +178,7 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Ge
         step_seconds = FADE * step_seconds + time.perf_counter() - started
         if making > SHARE * step_seconds:
             break
-    yield from in_threads(make, left, 1, depth + 1)
+    yield from in_threads(make, left, threads=1, depth=3)
 
 
 def in_threads(make: Callable[[Item], Made], items: Iterable[Item], threads: int, depth: int) -> Iterator[Made]:
@@ -214,30 +214,27 @@ def describe_row(
     specials = {index: f"<{name}>" for name, index in vocabulary.specials.items()}
 
     def spelled(kind: str, ids: list[int]) -> str:
-        if kind == "special":
-            return "".join(specials[token] for token in ids)
-        return _HIDDEN[kind] if kind in _HIDDEN else source.decode(np.array(ids))
+        if kind in _HIDDEN:
+            return _HIDDEN[kind]
+        return "".join(specials[token] for token in ids) if kind == "special" else source.decode(np.array(ids))
 
-    def runs(ids: np.ndarray, kinds: Sequence[str]) -> list[dict[str, str]]:
-        marked = [
-            ("special" if kind not in _HIDDEN and token in specials else kind, token)
-            for token, kind in zip(ids[:_ENOUGH].tolist(), kinds)
-        ]
-        groups = [(kind, [token for _, token in group]) for kind, group in groupby(marked, key=lambda pair: pair[0])]
+    def runs(ids: np.ndarray, kinds: np.ndarray) -> list[dict[str, str]]:
+        is_special = np.isin(ids, [*specials]) & ~np.isin(kinds, [*_HIDDEN])
+        marked = zip(np.where(is_special, "special", kinds)[:_ENOUGH].tolist(), ids.tolist())
+        groups = [(kind, [token for _, token in group]) for kind, group in groupby(marked, key=itemgetter(0))]
         described = [{"kind": kind, "text": spelled(kind, tokens)} for kind, tokens in groups]
         return described + [{"kind": "silent", "text": "…"}] * (len(ids) > _ENOUGH)
 
-    def numbered(ids: np.ndarray, documents: Tensor | None) -> list[str]:
-        numbers = [1] * len(ids) if documents is None else documents[row].tolist()
-        return ["filling" if number == 0 else "text" if number % 2 else "other" for number in numbers]
+    def numbered(ids: np.ndarray, documents: Tensor | None) -> np.ndarray:
+        numbers = np.ones(len(ids), int) if documents is None else documents[row].numpy()
+        return np.where(numbers == 0, "filling", np.where(numbers % 2, "text", "other"))
 
     tokens, targets = batch.tokens[row].numpy(), batch.targets[row].numpy()
-    kinds = numbered(tokens, batch.documents)
+    kinds, bears = numbered(tokens, batch.documents), targets != IGNORE
     if batch.prefix is not None:
-        kinds[: int(batch.prefix[row])] = ["prefix"] * int(batch.prefix[row])
+        kinds[: int(batch.prefix[row])] = "prefix"
     if family == "encoder":  # tokens are predicted in their own places
-        for place in np.flatnonzero(targets != IGNORE):
-            kinds[place] = "kept" if tokens[place] == targets[place] else "changed"
+        kinds[bears] = np.where(tokens == targets, "kept", "changed")[bears]
     lines = {"reads": runs(tokens, kinds)}
     if batch.source is not None:
         question = batch.source[row].numpy()
@@ -247,7 +244,6 @@ def describe_row(
         is_class = task.answer == "class" and example.answer is not None
         text = task.labels[example.answer] if is_class else example.target or str(example.answer)
         lines["answer"] = [{"kind": "target", "text": text}]
-    bears = targets != IGNORE
     if batch.labels is None or bears.any():
-        lines["predicts"] = runs(targets, ["target" if each else "silent" for each in bears])
+        lines["predicts"] = runs(targets, np.where(bears, "target", "silent"))
     return lines

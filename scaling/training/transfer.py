@@ -95,12 +95,12 @@ class Start:
         config.refuse(not file.is_file(), "start.vectors", "there is no such file", fix)
         config.refuse(codec is None, "start.vectors", "the data have no words", "take data of texts")
         spellings = tuple(codec.spellings(config["size.vocabulary"]))
-        covered = vectors.table(file, spellings, config["size.width"], config["seed"])
+        table, covered = vectors.table(file, spellings, config["size.width"], config["seed"])
         towers = {"Encoder": ["encoder"], "EncoderDecoder": ["encoder", "decoder"]}
         names = towers.get(config["model.kind"], ["decoder"])
-        tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
+        tensors = {f"{name}.embedding.table": torch.from_numpy(table) for name in names}
         saved = Saved({"size": {}}, tensors, place={"vectors": str(file)})
-        return cls(saved, weights.digest(tensors), ("*",), ("*",)), covered.covered
+        return cls(saved, weights.digest(tensors), ("*",), ("*",)), covered
 
     @property
     def vocabulary(self) -> int | None:

@@ -132,9 +132,9 @@ def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray
     """
     keys, levels = hashing.keys(task.seed, "ListOps", numbers), []
     trees, lengths = np.arange(len(numbers)), np.ones(len(numbers), np.int64)  # the tree of each node
-    for depth in range(1, task.depth + 1):
+    while len(keys):
         draws = hashing.bits(keys, 4)
-        is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (depth < task.depth)
+        is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (len(levels) + 1 < task.depth)
         counts = 2 + hashing.below(draws[:, 3], task.arguments - 1).astype(np.int64)
         np.add.at(lengths, trees[is_operator], 1 + counts[is_operator])
         is_operator &= lengths[trees] < task.longest
@@ -143,8 +143,6 @@ def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray
         value = hashing.below(draws[:, 2], DIGITS).astype(np.int64)
         first = np.cumsum(counts) - counts
         levels.append(_Level(operator, value, counts, first, np.ones(len(keys), np.int64)))
-        if not is_operator.any():
-            break
         place = np.arange(counts.sum()) - np.repeat(first, counts)
         keys = hashing.bits_at(np.repeat(hashing.branch(keys[is_operator], "arguments"), counts), place)
         trees = np.repeat(trees[is_operator], counts)

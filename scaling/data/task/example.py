@@ -78,6 +78,13 @@ class Columns:
             refuse(value and self.answer not in takes, f"{kind} has none", fix, key=key, value=value)
             refuse(not value and self.answer in needs, f"{kind} needs it", f"set it, as in {example}", key=key)
 
+    @property
+    def unit(self) -> tuple[str, str] | None:
+        """The name and the template of what examples share that are held out together; None: each is held out alone."""
+        if self.group is not None:
+            return "group", self.group
+        return ("context", str(self.second)) if self.answer == "span" else None
+
     def example(self, row: Row, *, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
         value = value_of(self.label, row, "label")
@@ -91,7 +98,9 @@ class Columns:
             raise ScalingError(what, key="label", value=self.label, fix=fix)
         example = self.question(row)
         group = None if self.group is None else fill(self.group, row, "group")
-        return replace(example, group=group, **({} if is_absent else self._answered(value, example.texts, row)))
+        unit = None if self.unit is None else fill(self.unit[1], row, "group")
+        answered = {} if is_absent else self._answered(value, example.texts, row)
+        return replace(example, group=group, unit=unit, **answered)
 
     def question(self, row: Row) -> Example:
         """The example of a row that has no label."""

@@ -23,7 +23,7 @@ from scaling.base.numbers import BelowOne, PositiveInt
 from scaling.config.schema import Recipe, check_keys, keys, kinds
 from scaling.data import rows, store
 from scaling.data.codec import Codec
-from scaling.data.documents import Corpus, digest, fill, is_held_out, value_of
+from scaling.data.documents import Corpus, digest, is_held_out, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
@@ -36,7 +36,8 @@ FORMAT = 1
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
-_OF_HUB = {"path": str, "revision": str, "config": str | None}
+_OF_SET = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
+_OF_HUB = {"path": str, "revision": str, "config": str | None, **_OF_SET}
 METRICS: dict[str, Any] = {
     "class": "Accuracy",
     "classes": {"kind": "F1", "average": "micro"},
@@ -120,9 +121,8 @@ class Task(Columns):
             refuse(len(self.corpus.sides) != 2, what, fix, key="corpus.kind", value=type(self.corpus).__name__)
             return
         if self.hub:
-            types = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
             with under("hub"):
-                check_keys({"path": None, "revision": None, **self.hub}, {**_OF_HUB, **types}, "a set")
+                check_keys({"path": None, "revision": None, **self.hub}, _OF_HUB, "a set")
         refuse("train" not in self.splits, "there is no training split", "name its file", key="files.train")
 
     @property
@@ -133,12 +133,9 @@ class Task(Columns):
 
     @property
     def unit(self) -> tuple[str, str] | None:
-        """The name and the template of what examples share that are held out together; None: each is held out alone."""
-        if self.group is not None:
-            return "group", self.group
-        if self.files and self.layout.unit is not None:
+        if self.group is None and self.files and self.layout.unit is not None:
             return self.layout.unit, f"{{{self.layout.unit}}}"
-        return ("context", str(self.second)) if self.answer == "span" else None
+        return super().unit
 
     def open(self, split: str, folder: Path) -> Examples:
         """A split: read, checked and tokenized where that is new. A set on the hub is fetched by `prepare` alone."""
@@ -290,7 +287,7 @@ class Task(Columns):
             tables = {**tables, **{split: Table(None, own) for split, own in pairs.items()}}
         examples: dict[str, list[Example]] = {}
         for split in (split for split in SPLITS if split in tables):
-            make, key = partial(self._labelled, secret=split == "test"), "files" if self.files else "hub"
+            make, key = partial(self.example, secret=split == "test"), "files" if self.files else "hub"
             examples[split] = list(self._examples(tables[split].rows, f"{split} split", make))
             refuse(not examples[split], f"the {split} split is empty", key=f"{key}.{split}")
         if "validation" not in examples:
@@ -327,12 +324,6 @@ class Task(Columns):
             if example is not None:
                 yield example
 
-    def _labelled(self, row: Row, secret: bool) -> Example | None:
-        example = self.example(row, secret=secret)
-        if example is None or self.unit is None:
-            return example
-        return replace(example, unit=fill(self.unit[1], row, "group"))
-
 
 def _described(piece: Any) -> dict[str, Any]:
     return {"kind": type(piece).__name__, **vars(piece)}
@@ -366,7 +357,7 @@ def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, 
         texts = {"same": digest(one.texts), "folded": digest(text.strip().casefold() for text in one.texts)}
         return {"split": split, "unit": one.unit, "label": None if one.answer is None else str(one.answer), **texts}
 
-    rows = DataFrame([columns(split, one) for split, of_split in examples.items() for one in of_split])
+    rows: Any = DataFrame([columns(split, one) for split, of_split in examples.items() for one in of_split])
     train, leaks = rows[rows["split"] == "train"], list[str]()
     name = "example" if unit is None else unit[0]
     numbers = "; numbers that begin again in each file are not a leak" if name == "group" else ""
