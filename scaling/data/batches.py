@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
 from scaling.data.source import Rows, Source, Takes, Vocabulary
@@ -101,11 +101,15 @@ def training(
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count, features = _rows(source, objective)
     if objective.takes == "windows":
-        what, fix = "windows are all of one length", "give the number of windows"
-        refuse(size.tokens is not None, what, fix, key="train.batch", value={"tokens": size.tokens})
+        refuse(
+            size.tokens is not None,
+            "windows are all of one length",
+            "give the number of windows",
+            key="train.batch",
+            value={"tokens": size.tokens},
+        )
         return Batches(source, objective, Windows(count, objective.reads, size, seed), seed, documents)
     refuse(len(size.sizes) > 1, f"{objective.takes} come in batches of one size", "give one number", key="train.batch")
-    plan: Plan
     if features is not None and size.tokens is None:
         plan = ByLength(features.lengths, objective.reads, size, seed)
     else:
@@ -119,12 +123,13 @@ def evaluation(
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)
-    what = "the data have no end"
-    refuse(rows is None and count is None, what, "set the number of windows to take", key="evaluate.windows")
+    is_endless, fix = rows is None and count is None, "set the number of windows to take"
+    refuse(is_endless, "the data have no end", fix, key="evaluate.windows")
     limit = min(number for number in (rows, count) if number is not None)
     each = BatchSize.of(size)
-    plan: Plan = Windows(count, objective.reads, each, seed=0, limit=limit)
-    if features is not None:
+    if features is None:
+        plan = Windows(count, objective.reads, each, seed=0, limit=limit)
+    else:
         plan = ByLength(features.lengths, objective.reads, each, seed=0, limit=limit)
     return Batches(source, objective, plan, 0, documents, features), -(-limit // size)
 
@@ -132,14 +137,9 @@ def evaluation(
 def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> None:
     """Refuse data that an objective does not learn from; what it takes is by default that of its class, if any."""
     takes = takes or getattr(objective, "takes", None)
-    if takes not in (None, gives):
-        fixes = {
-            "windows": "choose Causal or another objective of one text",
-            "pairs": "choose Sequence",
-            "examples": "choose Answer",
-        }
-        what = f"it learns from {takes}, and the data are {gives}"
-        raise ScalingError(what, key="objective.kind", value=objective.__name__, fix=fixes[gives])
+    fixes = {"windows": "choose Causal or another objective of one text", "pairs": "choose Sequence"}
+    what, fix = f"it learns from {takes}, and the data are {gives}", fixes.get(gives, "choose Answer")
+    refuse(takes not in (None, gives), what, fix, key="objective.kind", value=objective.__name__)
 
 
 def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None]:
@@ -149,10 +149,9 @@ def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None
         features: Features = objective.features(source)  # type: ignore[attr-defined]
         return len(features.lengths), features
     count = source.windows(objective.reads)
-    if count == 0:
-        tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
-        what = f"the data{tokens} are shorter than one window of {objective.reads}"
-        raise ScalingError(what, key="data", fix="take a smaller size.length or more data")
+    tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
+    what = f"the data{tokens} are shorter than one window of {objective.reads}"
+    refuse(count == 0, what, "take a smaller size.length or more data", key="data")
     return count, None
 
 

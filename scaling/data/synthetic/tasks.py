@@ -127,10 +127,6 @@ class _OfLength(SyntheticTask):
     def vocabulary(self) -> int:
         return self.symbols
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.symbols)))
-
     def generate(self, split: str) -> Drawn:
         count = self.examples if split == "train" else self.held_out
         symbols, labels = self.draw(hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count)))
@@ -139,10 +135,6 @@ class _OfLength(SyntheticTask):
     @abstractmethod
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
-
-    def _symbols(self, keys: np.ndarray) -> np.ndarray:
-        """[n length], each as likely."""
-        return hashing.below(hashing.bits(keys, self.length), self.symbols).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +263,20 @@ def _normalised(log_chances: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy(_OfLength):
+class _OfSymbols(_OfLength):
+    """Texts whose symbols are the labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.symbols)))
+
+    def _symbols(self, keys: np.ndarray) -> np.ndarray:
+        """[n length], each as likely."""
+        return hashing.below(hashing.bits(keys, self.length), self.symbols).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(_OfSymbols):
     """The symbol `distance` tokens back, as a tag for each token; the first tokens' is the first symbol. (As the
     copying problem of Hochreiter and Schmidhuber 1997, at every place)
     """
@@ -297,7 +302,7 @@ class Copy(_OfLength):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(_OfLength):
+class Recall(_OfSymbols):
     """The symbol behind a key: `pairs` of a key and a symbol are at random places of a text of other symbols, and its
     last token is one of the keys. (Associative recall; Graves et al. 2014, section 4.3)
     """

@@ -104,7 +104,14 @@ class Columns:
 
     def question(self, row: Row) -> Example:
         """The example of a row that has no label."""
-        texts, heads = self._texts(row), None
+        heads = None
+        if self.answer == "tags":
+            texts = self._words("text", row)
+            refuse(not texts, "it is empty", key="text")
+        else:
+            texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
+        if self.answer == "options":
+            texts = (*texts, *self._options(row))
         if self.heads is not None:
             named = self._words("heads", row)
             what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
@@ -114,34 +121,26 @@ class Columns:
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
         return Example(texts=texts, prompt=prompt, heads=heads)
 
-    def _texts(self, row: Row) -> tuple[str, ...]:
-        if self.answer == "tags":
-            words = self._words("text", row)
-            refuse(not words, "it is empty", key="text")
-            return words
-        texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
-        if self.answer != "options":
-            return texts
-        # A template each, or one that yields a list of them.
+    def _options(self, row: Row) -> Sequence[str]:
+        """The options of a row: of a template each, or of one that yields a list of them."""
         values = [value_of(template, row, "options") for template in self.options or ()]
         options = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
         refuse(None in options, "one of them is empty", key="options")
         refuse(len(options) < 2, f"it has {len(options)} options, and two are the fewest", key="options")
-        return (*texts, *map(str, options))
+        return list(map(str, options))
 
     def _filled(self, key: str, row: Row) -> str:
         """The template of a key with the row's fields, none of which may be empty."""
         filled = fill(getattr(self, key), row, key)
-        if filled is None:
-            raise ScalingError("it is empty", key=key)
-        return filled
+        refuse(filled is None, "it is empty", key=key)
+        return str(filled)
 
     def _words(self, key: str, row: Row) -> tuple[str, ...]:
         """The words of a field: a list of them, or a text."""
         value = value_of(getattr(self, key), row, key)
         words = value.split() if isinstance(value, str) else value or ()
-        what = "it is neither a list of words nor a text"
-        refuse(not isinstance(words, list | tuple), what, key=key, value=value)
+        is_words = isinstance(words, list | tuple)
+        refuse(not is_words, "it is neither a list of words nor a text", key=key, value=value)
         return tuple(map(str, words))
 
     def _is_absent(self, value: Any) -> bool:
@@ -206,24 +205,20 @@ class Columns:
         return number
 
     def _span(self, value: Any, context: str) -> dict[str, Any]:
-        given: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-        texts, starts = given.get("text"), given.get("answer_start")
-        is_span = (
-            isinstance(texts, list | tuple)
-            and isinstance(starts, list | tuple)
-            and len(texts) == len(starts)
-            and all(isinstance(text, str) for text in texts)
-            and all(isinstance(start, int) and start >= 0 for start in starts)
-        )
+        texts, starts = list[Any](), list[Any]()
+        match value:
+            case {"text": [*texts], "answer_start": [*starts]}:
+                is_span = len(texts) == len(starts) and all(isinstance(start, int) and start >= 0 for start in starts)
+            case _:
+                is_span = False
         what = "a span is {text: [TEXT, …], answer_start: [CHARACTER, …]}"
         refuse(not is_span, what, key="label", value=self.label)
         for text, start in zip(texts, starts):
-            refuse(
-                not context.startswith(text, start), f"the span {text!r} is not in its context at {start}", key="label"
-            )
+            what = f"the span {text!r} is not in its context at {start}"
+            refuse(context[start : start + len(str(text))] != text, what, key="label")
         if not texts:
             return {"answer": [], "target": NO_ANSWER}
-        return {"answer": [*texts], "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
+        return {"answer": texts, "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
 
 
 def listed(value: Any, answer: Answer) -> list[Any]:

@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, nearest, plural, refuse, under
+from scaling.base.errors import ScalingError, plural, refuse, under
 from scaling.base.numbers import BelowOne, PositiveInt
-from scaling.config.schema import Recipe, check_keys, keys, kinds
+from scaling.config.schema import Recipe, check_keys, keys
 from scaling.data import rows, store
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out, value_of
@@ -47,7 +47,7 @@ METRICS: dict[str, Any] = {
     "span": "SQuAD",
     "text": "ExactMatch",
 }
-"""The metric of each kind of answer in a file that is named as a task, where no word names another."""
+"""A metric of each kind of answer: that of a file that is named as a task, where no word names another."""
 
 
 class Table(NamedTuple):
@@ -97,11 +97,10 @@ class Task(Columns):
         for key, line in parts.items():
             with under(key):
                 built[key] = None if line is None else line()
-        measure, metrics = built["metric"], dict[str, Any](kinds("metric"))
+        measure, fix = built["metric"], f"take another, as metric={METRICS[self.answer]}"
         is_other = measure.answers and self.answer not in measure.answers
         what = f"it does not score answers of the kind {self.answer}"
-        fits = [name for name, kind in metrics.items() if not kind.answers or self.answer in kind.answers]
-        refuse(is_other, what, nearest("", fits), key="metric", value=type(measure).__name__)
+        refuse(is_other, what, fix, key="metric", value=type(measure).__name__)
         measure.check(self.names)
         self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
@@ -123,13 +122,12 @@ class Task(Columns):
         if self.hub:
             with under("hub"):
                 check_keys({"path": None, "revision": None, **self.hub}, _OF_HUB, "a set")
-        refuse("train" not in self.splits, "there is no training split", "name its file", key="files.train")
-
-    @property
-    def splits(self) -> dict[str, Any]:
-        """The files of each split, or its name in the set."""
-        named = self.files or self.hub
-        return {split: named[split] for split in SPLITS if named.get(split) is not None}
+        refuse(
+            not self.files.get("train", self.hub.get("train")),
+            "there is no training split",
+            "name its file",
+            key="files.train",
+        )
 
     @property
     def unit(self) -> tuple[str, str] | None:
@@ -165,8 +163,9 @@ class Task(Columns):
 
     def unanswered(self, names: str) -> list[Example]:
         """The examples of files whose rows need no labels."""
-        rows = self._of_files(names, "FILE", self.layout.unanswered).rows
-        examples = list(self._examples(rows, "input", self.question))
+        files = rows.find(names, "FILE", ENDINGS)
+        unanswered = self.layout.unanswered(files, self.columns, self.quotes)
+        examples = list(self._examples(unanswered, "input", self.question))
         refuse(not examples, "there is no example in it", key="FILE", value=names)
         return examples
 
@@ -216,25 +215,24 @@ class Task(Columns):
 
     def _tables(self, folder: Path) -> dict[str, Table]:
         """The rows of each split that is named; those of a corpus are all the training split's."""
-        unlabelled = {} if self.unlabelled is None else {UNLABELLED: self.unlabelled}
-        tables = {name: self._of_files(named, name, self.layout.rows) for name, named in unlabelled.items()}
+        named = {f"files.{split}": files for split, files in self.files.items()}
+        named |= {} if self.unlabelled is None else {UNLABELLED: self.unlabelled}
+        tables = {key.removeprefix("files."): self._of_files(files, key) for key, files in named.items()}
         if self.corpus is not None:
             with under("corpus"):
                 snapshot = self.corpus.snapshot(folder)
-            return {"train": Table(snapshot.stamp, snapshot.documents()), **tables}
+            tables["train"] = Table(snapshot.stamp, snapshot.documents())
         sets: dict[str | None, Published] = {}
-        for split, named in self.splits.items():
-            if self.files:
-                tables[split] = self._of_files(named, f"files.{split}", self.layout.rows)
-            else:
+        for split in SPLITS:
+            if self.hub.get(split) is not None:
                 with under("hub"):
-                    tables[split] = self._of_hub(named, sets)
+                    tables[split] = self._of_hub(self.hub[split], sets)
         return tables
 
-    def _of_files(self, names: str | Sequence[str], key: str, read: Callable[..., Any]) -> Table:
+    def _of_files(self, names: str | Sequence[str], key: str) -> Table:
         """A split in local files; `key` is that of the config which names them."""
         files = rows.find(names, key, ENDINGS)
-        return Table(list(map(rows.sha256, files)), read(files, self.columns, self.quotes))
+        return Table(list(map(rows.sha256, files)), self.layout.rows(files, self.columns, self.quotes))
 
     def _of_hub(self, named: str | Mapping[str, str], sets: dict[str | None, Published]) -> Table:
         """A split of a set on the hub, or of a folder with a copy of one."""
@@ -291,14 +289,11 @@ class Task(Columns):
             examples[split] = list(self._examples(tables[split].rows, f"{split} split", make))
             refuse(not examples[split], f"the {split} split is empty", key=f"{key}.{split}")
         if "validation" not in examples:
-            train, validation = [], []
-            for one in examples["train"]:
-                hashed = digest(one.texts if one.unit is None else (one.unit,))
-                (validation if is_held_out(hashed, self.validation) else train).append(one)
-            what = f"{len(validation):,} of {plural(len(examples['train']), 'example')} fell to validation"
-            fix = "take another fraction, or name a file"
-            refuse(not (train and validation), what, fix, key="validation", value=self.validation)
-            examples |= {"train": train, "validation": validation}
+            sides = [self._is_held_out(one) for one in examples["train"]]
+            what = f"{sum(sides):,} of {plural(len(sides), 'example')} fell to validation"
+            refuse(all(sides) or not any(sides), what, "take another fraction", key="validation", value=self.validation)
+            examples["validation"] = [one for one, is_out in zip(examples["train"], sides) if is_out]
+            examples["train"] = [one for one, is_out in zip(examples["train"], sides) if not is_out]
         train = examples["train"]
         if self.limit is not None:
             what = f"the training split has {plural(len(train), 'example')}"
@@ -308,6 +303,9 @@ class Task(Columns):
         if UNLABELLED in tables:
             examples["train"] += self._examples(tables[UNLABELLED].rows, UNLABELLED, self.question)
         return examples
+
+    def _is_held_out(self, one: Example) -> bool:
+        return is_held_out(digest(one.texts if one.unit is None else (one.unit,)), self.validation)
 
     def _examples(
         self, rows: Iterable[tuple[str, Row]], where: str, make: Callable[[Row], Example | None]
@@ -412,15 +410,13 @@ def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[
     line["files"] = {"train": file}
     if answer in NAMED and "labels" not in stated:
         template, labels = stated.get("label", "{label}"), set[str]()
-        for path in rows.find(file, "TASK"):
-            for row in table().of_file(path, None, "csv"):
-                try:
-                    found = listed(value_of(template, row, "label"), answer)
-                    labels.update(spelled(label) for label in found if label == label)  # pandas has NaN for no value
-                except ScalingError as error:
-                    raise error.at(file=path, value=template) from None
-        what = f"the label has {len(labels):,} values"
-        fix = "name another column, or set answer=text or number"
+        for _, row in table().rows(rows.find(file, "TASK"), None, "csv"):
+            try:
+                found = listed(value_of(template, row, "label"), answer)
+                labels.update(spelled(label) for label in found if label == label)  # pandas has NaN for no value
+            except ScalingError as error:
+                raise error.at(file=file, value=template) from None
+        what, fix = f"the label has {len(labels):,} values", "name another column, or set answer=text or number"
         refuse(len(labels) > 1000, what, fix, file=file, key="label")
         line["labels"] = sorted(labels)
     return line, full
