@@ -47,13 +47,13 @@ class Mixture:
                 raise error.under(f"data.domains.{name}") from None
         first, one = next(iter(opened.items()))
         for name, source in opened.items():
-            what = "its data are " + ("a task" if source.gives == "examples" else "pairs") + ", which are not mixed"
-            refuse(source.gives != "windows", what, "take data of texts", key=f"data.domains.{name}")
+            key, what = f"data.domains.{name}", f"its data are {source.gives}, which are not mixed"
+            refuse(source.gives != "windows", what, "take data of texts", key=key)
             codecs = [each.codec.sha256 for each in (source, one) if each.codec is not None]
             differ = (source.vocabulary, dict(source.specials)) != (one.vocabulary, dict(one.specials))
             what = f"its {source.vocabulary:,} tokens are not the {one.vocabulary:,} of {first}"
             fix = "give all domains one tokenizer, as tokenizer: {kind: File, path: tokenizer.json}"
-            refuse(differ or len({*codecs}) > 1, what, fix, key=f"data.domains.{name}")
+            refuse(differ or len({*codecs}) > 1, what, fix, key=key)
         fractions = self.shares if split == "train" else self.weights
         return MixedSource(tuple(opened), tuple(opened.values()), tuple(fractions.values()), split)
 

@@ -131,9 +131,8 @@ class Task(Columns):
 
     @property
     def unit(self) -> tuple[str, str] | None:
-        if self.group is None and self.files and self.layout.unit is not None:
-            return self.layout.unit, f"{{{self.layout.unit}}}"
-        return super().unit
+        column = self.layout.unit if self.files and self.group is None else None
+        return super().unit if column is None else (column, f"{{{self.rename.get(column, column)}}}")
 
     def open(self, split: str, folder: Path) -> Examples:
         """A split: read, checked and tokenized where that is new. A set on the hub is fetched by `prepare` alone."""
