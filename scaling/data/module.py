@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -31,7 +30,8 @@ class TrainingLoader:
     def __iter__(self) -> Iterator[Batch]:
         # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
         steps = range(0 if self.overfits or self.next >= self.stop else self.next, self.stop)
-        for step, batch in zip(steps, ahead(partial(self.batches.batch, rank=self.rank, ranks=self.ranks), steps)):
+        made = ahead(lambda step: self.batches.batch(step, self.rank, self.ranks), steps)
+        for step, batch in zip(steps, made):
             self.next = step + 1
             yield batch
 
