@@ -104,25 +104,20 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
     """The texts among these trees that have the length, and their values."""
     levels, lengths = _drawn(task, numbers)
     _evaluate(levels)
-    root = levels[0]
-    fitting = (lengths > task.shortest) & (lengths < task.longest)
-    lengths = np.where(fitting, lengths, 0)
-    place = np.where(fitting, np.cumsum(lengths) - lengths, -1)
-    tokens = np.zeros(lengths.sum(), np.uint8)
+    root, fitting = levels[0], (lengths > task.shortest) & (lengths < task.longest)
+    ends = np.cumsum(root.length)
+    place, tokens = ends - root.length, np.empty(ends[-1], np.uint8)
     for level, below in zip(levels, [*levels[1:], None], strict=True):
         is_operator = level.operator >= 0
-        written = place >= 0
-        tokens[place[written]] = np.where(is_operator, DIGITS + level.operator, level.value)[written]
-        closed = written & is_operator
-        tokens[place[closed] + level.length[closed] - 1] = END
+        tokens[place] = np.where(is_operator, DIGITS + level.operator, level.value)
+        tokens[(place + level.length - 1)[is_operator]] = END
         if below is None:
             break
         before = np.cumsum(below.length) - below.length
         offset = before - np.repeat(before[level.first], level.counts)  # of the arguments before it
-        of_parent = np.repeat(place[is_operator], level.counts)
-        place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
-    texts = np.split(tokens, np.cumsum(lengths[fitting])[:-1]) if fitting.any() else []
-    return list(zip(texts, root.value[fitting].tolist(), strict=True))
+        place = np.repeat(place[is_operator], level.counts) + 1 + offset
+    texts = zip(np.split(tokens, ends[:-1]), root.value.tolist(), fitting.tolist(), strict=True)
+    return [(text, value) for text, value, fits in texts if fits]
 
 
 def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray]:
