@@ -290,7 +290,8 @@ class Task(Columns):
         if "validation" not in examples:
             sides = [self._is_held_out(one) for one in examples["train"]]
             what = f"{sum(sides):,} of {plural(len(sides), 'example')} fell to validation"
-            refuse(all(sides) or not any(sides), what, "take another fraction", key="validation", value=self.validation)
+            fix = "take another fraction, or name a file"
+            refuse(all(sides) or not any(sides), what, fix, key="validation", value=self.validation)
             examples["validation"] = [one for one, is_out in zip(examples["train"], sides) if is_out]
             examples["train"] = [one for one, is_out in zip(examples["train"], sides) if not is_out]
         train = examples["train"]
@@ -350,11 +351,16 @@ def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, 
     """
     from pandas import DataFrame
 
-    def columns(split: str, one: Example) -> dict[str, Any]:
-        texts = {"same": digest(one.texts), "folded": digest(text.strip().casefold() for text in one.texts)}
-        return {"split": split, "unit": one.unit, "label": None if one.answer is None else str(one.answer), **texts}
-
-    rows: Any = DataFrame([columns(split, one) for split, of_split in examples.items() for one in of_split])
+    every = [(split, one) for split, of_split in examples.items() for one in of_split]
+    is_chosen = answer not in ("text", "span")
+    columns = {
+        "split": [split for split, _ in every],
+        "unit": [one.unit for _, one in every],
+        "same": [digest(one.texts) for _, one in every],
+        "folded": [digest(text.strip().casefold() for text in one.texts) for _, one in every],
+        "label": [str(one.answer) if is_chosen and one.answer is not None else None for _, one in every],
+    }
+    rows: Any = DataFrame(columns)
     train, leaks = rows[rows["split"] == "train"], list[str]()
     name = "example" if unit is None else unit[0]
     numbers = "; numbers that begin again in each file are not a leak" if name == "group" else ""
@@ -371,7 +377,7 @@ def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, 
                 leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
     labelled = rows[rows["label"].notna()]
     differing = labelled["same"][labelled.groupby("same")["label"].transform("nunique") > 1]
-    if len(differing) and answer not in ("text", "span"):
+    if len(differing):
         what = "1 text has" if differing.nunique() == 1 else f"{differing.nunique():,} texts have"
         leaks.append(f"{what} labels that contradict one another, in {len(differing):,} examples")
     return leaks
