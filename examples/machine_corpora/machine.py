@@ -40,10 +40,6 @@ class Gettext:
     folder: str | None = None
     held_out: BelowOne = 0.1
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text", "source")
-
     def snapshot(self, folder: Path) -> Snapshot:
         catalogues = self._catalogues()
         return Snapshot(self, rows.stamp(catalogues), [{"files": [*map(str, catalogues)]}])
@@ -137,10 +133,6 @@ class Docstrings:
     shortest: PositiveInt = 64
     longest: PositiveInt = 2000
     held_out: BelowOne = 0.05
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text", "source")
 
     def snapshot(self, folder: Path) -> Snapshot:
         sources = self._sources().snapshot(folder)

@@ -25,11 +25,6 @@ class Arithmetic:
     documents: Long = 2000
     below: PositiveInt = 50
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """Plain documents; ("text", "source") would make them pairs."""
-        return ("text",)
-
     def snapshot(self, folder: Path) -> Snapshot:
         """The stamp identifies the content: equal stamps mean equal data. Each part is tokenized by a job."""
         stamp = {"documents": self.documents, "below": self.below}
@@ -42,7 +37,7 @@ class Arithmetic:
         """Nothing: no file of it can change."""
 
     def read(self, part: Part) -> Iterator[Document]:
-        """The documents of a part, in any process."""
+        """The documents of a part, in any process; with a `source` they would be pairs."""
         chance = random.Random(part["first"])
         for _ in range(part["first"], part["last"]):
             pairs = [(chance.randrange(self.below), chance.randrange(self.below)) for _ in range(10)]

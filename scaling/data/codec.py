@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,9 @@ class Codec:
         self.tokenizer, self._text = tokenizer, text
         ids = tokenizer.get_vocab(with_added_tokens=True)
         self.size = max(ids.values()) + 1
-        self.specials = {
-            name: next(ids[spelling] for spelling in spellings if spelling in ids)
-            for name, spellings in _SPELLINGS.items()
-            if not ids.keys().isdisjoint(spellings)
-        }
-        sentinels = [index for index in range(self.size) if f"<extra_id_{index}>" in ids]
-        self.specials |= {f"sentinel_{index}": ids[f"<extra_id_{index}>"] for index in sentinels}
+        found = {name: [ids[each] for each in spellings if each in ids] for name, spellings in _SPELLINGS.items()}
+        found |= {f"sentinel_{n}": [ids[f"<extra_id_{n}>"]] for n in range(self.size) if f"<extra_id_{n}>" in ids}
+        self.specials = {name: several[0] for name, several in found.items() if several}
         if "eos" not in self.specials:
             raise ScalingError("the tokenizer has no token that ends a document", fix="add </s> or <|endoftext|> to it")
 
@@ -64,12 +61,11 @@ class Codec:
             check_regular(file)
             text = file.read_text(encoding="utf-8")
             return cls(tokenizers.Tokenizer.from_str(text), text)
-        except FileNotFoundError:
-            raise ScalingError("there is no such file", file=file) from None
         except ScalingError as error:
             raise error.at(file=file) from None
         except Exception as error:  # the library raises bare Exceptions
-            raise ScalingError(f"this is not a tokenizer: {error}", file=file) from error
+            what = "there is no such file" if not file.exists() else f"this is not a tokenizer: {error}"
+            raise ScalingError(what, file=file) from error
 
     def save(self, file: Path) -> None:
         atomic.write(file, self.text)
@@ -79,9 +75,7 @@ class Codec:
         """The tokenizer as its file holds it. A Unigram's scores may lose their last digit when they are read, and only
         then, so a new tokenizer is written as it is once read: a `File` of it is the same tokenizer.
         """
-        if self._text is not None:
-            return self._text
-        return tokenizers.Tokenizer.from_str(self.tokenizer.to_str()).to_str(pretty=True)
+        return self._text or tokenizers.Tokenizer.from_str(self.tokenizer.to_str()).to_str(pretty=True)
 
     @property
     def sha256(self) -> str:
@@ -99,22 +93,12 @@ class Codec:
     def encode(self, texts: Sequence[str]) -> list[array]:
         """The ids of each text, without any specials; in groups, because encodings are far larger than ids."""
         ids = [array(self.dtype.char) for _ in texts]
-        group: list[tuple[int, str]] = []
-        characters = 0
-
-        def flush() -> None:
-            encodings = self.encodings([piece for _, piece in group])
-            for (index, _), encoding in zip(group, encodings, strict=True):
-                ids[index].extend(encoding.ids)
-
-        for index, text in enumerate(texts):
-            for piece in pieces(text):
-                group.append((index, piece))
-                characters += len(piece)
-                if characters >= _GROUP:
-                    flush()
-                    group, characters = [], 0
-        flush()
+        cut = [(of_text, piece) for of_text, text in zip(ids, texts) for piece in pieces(text)]
+        ends = accumulate(len(piece) for _, piece in cut)
+        for _, group in groupby(zip(cut, ends), key=lambda each: each[1] // _GROUP):
+            members = [member for member, _ in group]
+            for (of_text, _), encoding in zip(members, self.encodings([piece for _, piece in members])):
+                of_text.extend(encoding.ids)
         return ids
 
     def encodings(self, texts: Sequence[str], places: bool = False) -> list[tokenizers.Encoding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import os
 import re
 import sysconfig
 import tokenize
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +20,7 @@ from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long
 from scaling.config.files import SAVED
 from scaling.data import rows, store
-from scaling.data.documents import Document, Part, Snapshot, documents, value_of
+from scaling.data.documents import Corpus, Document, Part, Snapshot, documents, until, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
 
@@ -30,18 +32,11 @@ _ROWS = 256  # sources held in memory while copying
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
+class _Rows(Corpus):
     """Rows of tables: `text` and `source` are templates over a row's fields."""
 
     text: str = "{text}"
     source: str | None = None
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text",) if self.source is None else ("text", "source")
-
-    def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return rows.changed(stamp)
 
     def _documents(self, read: Iterator[Row], part: Part) -> Iterator[Document]:
         return documents(read, self.text, self.source, part.get("split"))
@@ -69,16 +64,13 @@ class Files(_Rows):
 
     def snapshot(self, folder: Path) -> Snapshot:
         train = rows.find(self.files, "files")
-        held_out = [] if self.validation is None else rows.find(self.validation, "validation")
-        both = {file.resolve() for file in train} & {file.resolve() for file in held_out}
-        if both:
-            raise ScalingError("it is named for training and for validation", file=min(both))
+        held_out = rows.find(self.validation or [], "validation")
+        rows.check_apart(train, held_out)
         parts = _split(rows.parts(train, self.document), rows.parts(held_out, self.document))
         return Snapshot(self, rows.stamp([*train, *held_out]), parts, self.limit)
 
     def read(self, part: Part) -> Iterator[Document]:
-        read = (row for piece in part["pieces"] for row in rows.read(*piece, unit=self.document))
-        return self._documents(read, part)
+        return self._documents(rows.read_pieces(part["pieces"], self.document), part)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp, self.files, self.validation)
@@ -102,7 +94,6 @@ class Hub(_Rows):
     limit: Long | None = None
 
     def __post_init__(self) -> None:
-        refuse(not self.revision.strip(), "a set on the hub needs a revision", "give a commit, or main", key="revision")
         try:
             re.compile(self.begins or "")
         except re.error as error:
@@ -121,22 +112,23 @@ class Hub(_Rows):
 
     def read(self, part: Part) -> Iterator[Document]:
         read = self._published(part["revision"]).rows(part["of"], *part["shard"])
-        return self._documents(read if self.begins is None else self._joined(read, self.begins), part)
+        return self._documents(read if self.begins is None else _joined(read, self.begins), part)
 
     def _published(self, revision: str) -> Published:
         return Published(self.path, revision, self.config, OFFLINE)
 
-    def _joined(self, lines: Iterator[Row], begins: str) -> Iterator[Row]:
-        """Rows whose `text` is the lines from one that begins a document up to the next."""
-        held: list[str] = []
-        for row in lines:
-            line = value_of("{text}", row, "begins") or ""
-            if held and re.search(begins, line):
-                yield {"text": "".join(held)}
-                held = []
-            held.append(line)
-        if held:
+
+def _joined(lines: Iterator[Row], begins: str) -> Iterator[Row]:
+    """Rows whose `text` is the lines from one that begins a document up to the next."""
+    held: list[str] = []
+    for row in lines:
+        line = value_of("{text}", row, "begins") or ""
+        if held and re.search(begins, line):
             yield {"text": "".join(held)}
+            held = []
+        held.append(line)
+    if held:
+        yield {"text": "".join(held)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +145,7 @@ class Saved(_Rows):
 
     def snapshot(self, folder: Path) -> Snapshot:
         home = Path(os.path.expanduser(self.path))
-        refuse(not home.is_dir(), "there is no such folder", key="path", value=self.path)
-        what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
+        what = f"there is no folder with {' or '.join(SAVED)}, as `save_to_disk` writes it"
         refuse(not rows.is_saved(home), what, "for files of text name it in {kind: Files}", key="path", value=self.path)
         return self._hub.snapshot(folder)
 
@@ -167,24 +158,22 @@ class Saved(_Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parallel:
+class Parallel(Corpus):
     """Two texts of equally many lines, of which line i of `target` answers line i of `source`."""
 
     source: str
     target: str
 
-    sides = ("text", "source")
-
     def snapshot(self, folder: Path) -> Snapshot:
         files = [self._file("source"), self._file("target")]
         size = sum(file.stat().st_size for file in files)
-        ranges = rows.spread(rows.count_pairs(*files), -(-size // rows.PART))
+        ranges = rows.spread(sum(1 for _ in rows.pairs(*files)), -(-size // rows.PART))
         parts = [{"files": [*map(str, files)], "lines": lines, "bytes": size // len(ranges)} for lines in ranges]
         return Snapshot(self, rows.stamp(files), parts)
 
     def read(self, part: Part) -> Iterator[Document]:
-        source, target = map(Path, part["files"])
-        return (Document(target, source) for source, target in rows.pairs(source, target, *part["lines"]))
+        pairs = itertools.islice(rows.pairs(*map(Path, part["files"])), *part["lines"])
+        return (Document(target, source) for source, target in pairs)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp, self.source, self.target)
@@ -196,7 +185,7 @@ class Parallel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Python:
+class Python(Corpus):
     """Sources of the interpreter's standard library and of the packages installed with it, one document per file.
 
     Packages change, so what is found the first time is copied into a snapshot, and the snapshot is the corpus from then
@@ -206,62 +195,39 @@ class Python:
     reach: Literal["installed", "standard"] = "installed"
     limit: Long | None = None
 
-    sides = ("text",)
-
     def snapshot(self, folder: Path) -> Snapshot:
         file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"
-        record = file.with_suffix(".json")
         with store.alone(folder, file.stem):  # several data lines may take one snapshot
-            if not record.exists():
-                self._copy(file, record)
-        cached = atomic.read_json(record)
-        if not file.exists() or rows.sha256(file) != cached["sha256"]:
-            raise ScalingError("the snapshot differs from its record", file=file, fix=f"remove it and {record.name}")
-        return Snapshot(self, {"snapshot": cached["sha256"]}, rows.parts([file]))
+            if not file.exists():
+                atomic.write(file, self._table())
+        return Snapshot(self, {"snapshot": rows.sha256(file)}, rows.parts([file]))
 
     def read(self, part: Part) -> Iterator[Document]:
-        return documents((row for piece in part["pieces"] for row in rows.read(*piece)), "{text}", None)
+        return documents(rows.read_pieces(part["pieces"]), "{text}", None)
 
-    def changed(self, stamp: dict[str, Any]) -> None:
-        """Nothing: the snapshot was taken so that packages may change."""
-
-    def _copy(self, file: Path, record: Path) -> None:
+    def _table(self) -> bytes:
+        """The sources, up to the limit, as a file of Parquet."""
         import pyarrow as arrow
         import pyarrow.parquet as parquet
 
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial_file = atomic.temporary(file)
-        schema = arrow.schema({"path": arrow.string(), "text": arrow.string()})
-        with partial_file.open("wb") as content:
-            with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
-                sources = self._sources()
-                while group := [{"path": name, "text": text} for name, text in itertools.islice(sources, _ROWS)]:
-                    writer.write_table(arrow.Table.from_pylist(group, schema))
-            atomic.flush(content)
-        partial_file.replace(file)
-        # Written last: a snapshot without its record is taken again.
-        atomic.write_json(record, {"sha256": rows.sha256(file)})
+        content, sources = io.BytesIO(), until(self._sources(), self.limit)
+        schema = arrow.schema({"text": arrow.string()})
+        with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
+            while texts := [source.text for source in itertools.islice(sources, _ROWS)]:
+                writer.write_table(arrow.table([texts], schema=schema))
+        return content.getvalue()
 
-    def _sources(self) -> Iterator[tuple[str, str]]:
-        """The name and the text of each source, up to the limit. No name contains this machine's paths."""
+    def _sources(self) -> Iterator[Document]:
+        """The sources, by the hashes of their names, which do not contain this machine's paths."""
         paths = sysconfig.get_paths()
-        roots = [("stdlib", "lib")]
-        if self.reach == "installed":
-            roots += [("purelib", "packages"), ("platlib", "packages")]
+        roots = {"stdlib": "lib", "purelib": "packages", "platlib": "packages"}
         files: dict[str, Path] = {}
-        for root, prefix in roots:
+        for root in roots if self.reach == "installed" else ["stdlib"]:
             for file in Path(paths[root]).rglob("*.py"):
                 inside = file.relative_to(paths[root]).as_posix()
                 if not (root == "stdlib" and inside.startswith(("site-packages/", "dist-packages/"))):
-                    files[f"{prefix}/{inside}"] = file
-        left = float("inf") if self.limit is None else self.limit
+                    files[f"{roots[root]}/{inside}"] = file
         for name in sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest()):
-            if left <= 0:
-                return
-            try:
-                with tokenize.open(files[name]) as content:  # as Python itself decodes it (PEP 263)
-                    text = content.read()
-            except (SyntaxError, UnicodeDecodeError, OSError):  # Python would refuse it
-                continue
-            left -= len(text.encode())
-            yield name, text
+            # As Python itself decodes it (PEP 263); a source that Python would refuse is left out.
+            with suppress(SyntaxError, UnicodeDecodeError, OSError), tokenize.open(files[name]) as content:
+                yield Document(content.read())

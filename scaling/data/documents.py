@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.data import rows
 from scaling.data.rows import Row
 
 
@@ -22,9 +23,9 @@ class Document(NamedTuple):
     source: str | None = None
     split: str | None = None  # where its publisher put it; None: not specified
 
-    def sides(self) -> tuple[str, ...]:
-        """The text, or target and source."""
-        return (self.text,) if self.source is None else (self.text, self.source)
+    def sides(self) -> dict[str, str]:
+        """The `text`, and the `source` of a pair."""
+        return {"text": self.text} if self.source is None else {"text": self.text, "source": self.source}
 
 
 Part = Mapping[str, Any]
@@ -33,45 +34,8 @@ that all of it is held out.
 """
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A corpus that does not change: a part of it, read twice, gives the same documents in the same order."""
-
-    corpus: Corpus
-    stamp: dict[str, Any]  # what it holds, to the byte; a plain tree
-    parts: Sequence[Part] = ({},)  # in their order, held-out ones first
-    limit: int | None = None  # bytes of text that are taken, held-out parts not counted
-
-    def documents(self) -> Iterator[Document]:
-        """The documents of all parts."""
-        sides: dict[bool, list[Part]] = {True: [], False: []}
-        for part in self.parts:
-            sides[is_held_out_part(part)].append(part)
-        held_out, others = (chain.from_iterable(map(self.corpus.read, parts)) for parts in sides.values())
-        return chain(held_out, until(others, self.limit))
-
-
-def is_held_out_part(part: Part) -> bool:
-    return part.get("split") == "validation"
-
-
-def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
-    """Documents until `limit` bytes of text have gone by."""
-    left = float("inf") if limit is None else limit
-    for document in documents:
-        yield document
-        left -= 0 if limit is None else size(document)
-        if left <= 0:
-            return
-
-
 class Corpus(Protocol):
-    """A `corpus:` line, built: where documents come from."""
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """("text",), or ("text", "source") where documents are pairs."""
-        ...
+    """A `corpus:` line, built: where documents come from, which are all pairs or none."""
 
     def snapshot(self, folder: Path) -> Snapshot:
         """Take a snapshot; what has to be copied for it goes under `folder`."""
@@ -83,13 +47,49 @@ class Corpus(Protocol):
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         """The first of its files that differs from `stamp`, where that can be checked without a network."""
-        ...
+        return rows.changed(stamp)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A corpus that does not change: a part of it, read twice, gives the same documents in the same order."""
+
+    corpus: Corpus
+    stamp: dict[str, Any]  # what it holds, to the byte; a plain tree
+    parts: Sequence[Part] = ({},)
+    limit: int | None = None  # bytes of text that are taken, held-out parts not counted
+
+    def numbers(self) -> tuple[list[int], list[int]]:
+        """The numbers of the parts that are held out, and of the others."""
+        held_out = [number for number, part in enumerate(self.parts) if is_held_out_part(part)]
+        return held_out, [number for number in range(len(self.parts)) if number not in held_out]
+
+    def documents(self) -> Iterator[Document]:
+        """The documents of all parts, of held-out ones first."""
+        held_out, others = (
+            chain.from_iterable(self.corpus.read(self.parts[n]) for n in side) for side in self.numbers()
+        )
+        return chain(held_out, until(others, self.limit))
+
+
+def is_held_out_part(part: Part) -> bool:
+    return part.get("split") == "validation"
+
+
+def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
+    """Documents until `limit` bytes of text have gone by."""
+    for document in documents:
+        yield document
+        if limit is not None:
+            limit -= size(document)
+            if limit <= 0:
+                return
 
 
 def size(document: Document) -> int:
     """Bytes of a document's text in UTF-8."""
     try:
-        return sum(len(side.encode()) for side in document.sides())
+        return sum(len(side.encode()) for side in document.sides().values())
     except UnicodeEncodeError as error:
         shown = ascii(error.object[max(0, error.start - 20) : error.start + 20])
         raise ScalingError(f"a document holds half a surrogate pair, near {shown}", fix="fix it in the file") from error
@@ -97,35 +97,30 @@ def size(document: Document) -> int:
 
 def documents(rows: Iterable[Row], text: str, source: str | None, split: str | None = None) -> Iterator[Document]:
     """The documents that templates make of rows. A row where a field of the templates is empty makes none."""
+    templates = {"text": text} if source is None else {"text": text, "source": source}
     for row in rows:
-        filled = fill(text, row, "text")
-        question = None if source is None else fill(source, row, "source")
-        if filled is not None and (source is None or question is not None):
-            yield Document(filled, question, split)
+        sides = ((key, fill(template, row, key)) for key, template in templates.items())
+        filled = {key: side for key, side in sides if side is not None}
+        if len(filled) == len(templates):
+            yield Document(**filled, split=split)
 
 
 # --- templates ---
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 _FORM = re.compile(r",?(\.[0-9]{1,2})?[deEfFgGnosxX%]?")  # without a width, which a row's memory would have to hold
-_NESTED = re.compile(r"\{[^{}:\s\"']+:[^{}\s]*\{")
+_NESTED = re.compile(r"\{[^{}:\s\"']+:[^{}\s]*\{")  # a field within the form of another
 
 
 @cache
 def _pieces(template: str, key: str) -> tuple[list[str], list[str], list[str]]:
-    """The texts around the fields of a template, the fields, and their forms; other templates of Python are refused."""
-    nested = _NESTED.search(template)
-    what = f"a field is within the form of another: {nested[0]}" if nested else None
-    for match in _FIELD.finditer(template):
-        if match[1][-2:] in ("!r", "!s", "!a"):
-            what = what or f"{match[0]} has a conversion"
-        if not _FORM.fullmatch(match[2] or ""):
-            what = what or f"{match[0]} has a form that is none of a number"
-    if what is not None:
-        fix = "write {field}, {field.within}, or a number as {field:.1f}"
-        raise ScalingError(what, key=key, value=template, fix=fix)
+    """The texts around the fields of a template, the fields, and their forms."""
     pieces = _FIELD.split(template)
-    return pieces[::3], pieces[1::3], [form or "" for form in pieces[2::3]]
+    forms = [form or "" for form in pieces[2::3]]
+    are_numbers = all(map(_FORM.fullmatch, forms)) and not _NESTED.search(template)
+    fix = "write {field}, {field.within}, or a number as {field:.1f}"
+    refuse(not are_numbers, "a field has a form that is none of a number", fix, key=key, value=template)
+    return pieces[::3], pieces[1::3], forms
 
 
 def fill(template: str, row: Row, key: str) -> str | None:
@@ -193,9 +188,9 @@ class Splitter:
     dropped: int = 0
 
     def __call__(self, document: Document) -> str | None:
-        if not all(side.strip() for side in document.sides()):
+        if not all(side.strip() for side in document.sides().values()):
             return None
-        hashed = digest(document.sides())
+        hashed = digest(document.sides().values())
         if document.split == "validation":
             self.held_out.add(hashed)
             return "validation"

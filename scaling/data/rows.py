@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import pairwise, zip_longest
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -28,23 +28,21 @@ from scaling.config.files import SAVED
 Row = Mapping[str, Any]
 Piece = Sequence[Any]
 """A file and the range of it that is read, in bytes from one unit to another, or in row groups of Parquet; `[file, 0,
-None]` is all of it.
+None]` is the whole file.
 """
 Unit = Literal["line", "paragraph", "file"]
 
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 FORMATS |= dict.fromkeys(SEPARATORS, "separated")  # anything else is text
-# What is read of a folder: these are text or a table of it, and the folder's other files may be anything.
-OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")
+OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")  # endings of the files that are read of a folder
 
 PART = 1 << 28  # bytes of files that one job reads, at least
 _MOST = 4096  # parts
 _BLOCK = 10 << 20  # characters of a text that are read at once
-_ROWS = 256  # of Parquet that are in memory at once
+_ROWS = 256  # rows of Parquet that are in memory at once
 _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file
-_OTHERS = ";\t|,"  # separators that a file may have under the wrong name
 _LINE = re.compile(rb"\n")  # a record or a paragraph begins behind these bytes, wherever the file is cut
 _PARAGRAPH = re.compile(rb"[^\r\n](?:\n\n|\r\n\r\n)")
 
@@ -60,10 +58,50 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
         if not matches:
             raise _no_file(pattern, key, endings)
         files |= dict.fromkeys(matches)
-    refuse(not files, "it names no file", "give a path or a glob of files", key=key, value=patterns)
-    if all(file.stat().st_size == 0 for file in files):
-        raise ScalingError("the corpus is empty", file=next(iter(files)), fix="name files that hold something")
     return list(files)
+
+
+def check_apart(train: Sequence[Path], held_out: Sequence[Path]) -> None:
+    """Refuse a file that is named for both splits."""
+    both = {file.resolve() for file in train} & {file.resolve() for file in held_out}
+    if both:
+        raise ScalingError("it is named for training and for validation", file=min(both))
+
+
+def _listed(patterns: str | Sequence[str] | None) -> Sequence[str]:
+    return [patterns] if isinstance(patterns, str) else patterns or ()
+
+
+def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
+    path = Path(os.path.expanduser(pattern))
+    if os.path.isdir(path):
+        files = [] if is_saved(path) else [file for file in _within(path) if _plain(file).suffix in endings]
+    else:
+        names = [path] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
+        files = [Path(name) for name in names if not os.path.isdir(name)]
+    # A link keeps its name, whose ending is the format.
+    return [file.parent.resolve() / file.name for file in files]
+
+
+def _within(folder: Path) -> list[Path]:
+    """The files of a folder and of its subfolders, except hidden ones."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
+def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
+    """Why a pattern names no file to read."""
+    folder = Path(os.path.expanduser(pattern))
+    what, fix = "there is no such file", "give a path or a glob of files"
+    if os.path.isdir(folder) and is_saved(folder):
+        what = "the folder holds a data set that `save_to_disk` wrote"
+        fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
+    elif os.path.isdir(folder):
+        others = sorted({file.suffix or file.name for file in _within(folder)})
+        beside = f"; it holds {', '.join(others[:6])}" if others else ""
+        what = f"the folder holds no file of {', '.join(endings)}{beside}"
+        fix = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{(others or endings)[0]}"
+    return ScalingError(what, key=key, value=pattern, fix=fix)
 
 
 def is_saved(folder: Path) -> bool:
@@ -71,86 +109,54 @@ def is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED)
 
 
+def _plain(file: Path) -> Path:
+    """The name without the suffix of a compression."""
+    return file.with_suffix("") if file.suffix in COMPRESSIONS else file
+
+
 def format_of(file: Path) -> str:
-    """The format of a file by its suffix under that of the compression: json, parquet, separated or text."""
+    """The format of a file by its suffix before that of a compression: json, parquet, separated or text."""
     return FORMATS.get(_plain(file).suffix, "text")
+
+
+# --- whether files are what they were ---
+
+
+def sha256(file: Path) -> str:
+    check_regular(file)
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def seen(file: Path) -> list[Any]:
+    """Size and time of change of a file."""
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def hashed(file: Path, known: Sequence[Any] = ()) -> list[Any]:
+    """Size, time of change and SHA-256 of a file, which is not read if size and time are those in `known`."""
+    now = seen(file)
+    return [*known] if now == [*known[:-1]] else [*now, sha256(file)]
 
 
 def stamp(files: Sequence[Path]) -> dict[str, Any]:
     """Size, time of change and SHA-256 of each file."""
-    status = [file.stat() for file in files]
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
-        hashes = list(pool.map(sha256, files))
-    return {"files": {str(f): [of.st_size, of.st_mtime_ns, digest] for f, of, digest in zip(files, status, hashes)}}
+        return {"files": dict(zip(map(str, files), pool.map(hashed, files)))}
 
 
 def changed(stamped: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
     """The first file that differs from its stamp, or that only `patterns` name; one that is gone does not differ."""
     files = stamped.get("files", {})
-    for name, (size, time, digest) in files.items():
-        file = Path(name)
-        if not file.exists():
-            continue
-        status = file.stat()
-        # Hashing is for files that were touched: the time of change alone proves nothing.
-        if (status.st_size, status.st_mtime_ns) != (size, time) and (status.st_size != size or sha256(file) != digest):
-            return file
-    named = (pattern for listed in patterns for pattern in _listed(listed or ()))
-    return next((file for pattern in named for file in _matches(pattern, OF_FOLDERS) if str(file) not in files), None)
+    for name, known in files.items():
+        if Path(name).exists() and hashed(Path(name), known)[-1] != known[-1]:
+            return Path(name)
+    named = (file for listed in patterns for pattern in _listed(listed) for file in _matches(pattern, OF_FOLDERS))
+    return next((file for file in named if str(file) not in files), None)
 
 
-def sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _listed(patterns: str | Sequence[str]) -> Sequence[str]:
-    return [patterns] if isinstance(patterns, str) else patterns
-
-
-def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
-    files: list[Path] = []
-    whole = str(Path(os.path.expanduser(pattern)))
-    for name in [whole] if os.path.exists(whole) else sorted(glob.glob(whole, recursive=True)):
-        path = Path(name)
-        if path.is_file():
-            files.append(path)
-        elif path.is_dir() and name == whole and not is_saved(path):
-            files += [file for file in _within(path) if _plain(file).suffix in endings]
-    # A link keeps its name, whose ending is the format.
-    return [file.parent.resolve() / file.name for file in files]
-
-
-def _within(folder: Path) -> list[Path]:
-    """The files of a folder and of those in it, but for hidden ones."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
-
-
-def _plain(file: Path) -> Path:
-    """The name under that of the compression."""
-    return file.with_suffix("") if file.suffix in COMPRESSIONS else file
-
-
-def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
-    """Why a pattern names no file to read."""
-    folder = Path(os.path.expanduser(pattern))
-    if not folder.exists():
-        what, fix = "there is no such file", "give a path or a glob of files"
-    elif not folder.is_dir():
-        what, fix = "it is not a regular file", "write its content to a file, and name that"
-    elif endings == OF_FOLDERS and is_saved(folder):
-        what = "the folder holds a data set that `save_to_disk` wrote"
-        fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
-    else:
-        others = sorted({file.suffix or file.name for file in _within(folder)})
-        beside = f"; it holds {', '.join(others[:6])}{' …' if len(others) > 6 else ''}" if others else ""
-        what = f"the folder holds no file of {', '.join(endings)}{beside}"
-        fix = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{others[0] if others else endings[0]}"
-    return ScalingError(what, key=key, value=pattern, fix=fix)
-
-
-# --- what is in them ---
+# --- in which parts they are read ---
 
 
 def parts(files: Sequence[Path], unit: Unit = "paragraph") -> list[dict[str, Any]]:
@@ -181,20 +187,20 @@ def spread(total: int, count: int) -> list[tuple[int, int]]:
 
 def _pieces(file: Path, size: int, count: int, unit: Unit) -> list[Piece]:
     """The ranges of about one size in which a file is read, as many as `count` where it can be cut."""
-    form = format_of(file)
+    form, bounds = format_of(file), [0, None]
+    is_units = file.suffix in (".jsonl", ".ndjson") or (form == "text" and unit != "file")
     if count > 1 and form == "parquet":
         with _parquet_file(file) as content:
-            return [[str(file), *bounds] for bounds in spread(content.num_row_groups, count)]
-    has_units = unit != "file" if form == "text" else file.suffix in (".jsonl", ".ndjson")
-    if count < 2 or not has_units or file.suffix in COMPRESSIONS:
-        return [[str(file), 0, None]]
-    mark = _PARAGRAPH if form == "text" and unit == "paragraph" else _LINE
-    cuts = [0]
-    with file.open("rb") as content, mmap(content.fileno(), 0, access=ACCESS_READ) as view:
-        for _, place in spread(size, count):  # the first unit that begins behind it
-            match = mark.search(view, place)
-            cuts.append(match.end() if match else size)
-    return [[str(file), *bounds] for bounds in pairwise(cuts)]
+            bounds = [0, *(stop for _, stop in spread(content.num_row_groups, count))]
+    elif count > 1 and is_units and file.suffix not in COMPRESSIONS:
+        mark = _PARAGRAPH if form == "text" and unit == "paragraph" else _LINE
+        with file.open("rb") as content, mmap(content.fileno(), 0, access=ACCESS_READ) as view:
+            ends = [mark.search(view, stop) for _, stop in spread(size, count)]
+            bounds = [0, *(end.end() if end else size for end in ends)]
+    return [[str(file), *piece] for piece in pairwise(bounds)]
+
+
+# --- what is in them ---
 
 
 @contextmanager
@@ -204,12 +210,12 @@ def opened(file: Path, start: int = 0, stop: int | None = None) -> Iterator[IO[b
     """
     check_regular(file)
     try:
-        with _decompressed(file) as content:
-            yield content if stop is None else io.BufferedReader(_Range(content, start, stop))
+        with _stream(file, start, stop) as content:
+            yield content
     except ScalingError as error:
         if start and error.line is not None:
-            with file.open("rb") as content:
-                error.line += sum(1 for _ in io.BufferedReader(_Range(content, 0, start)))
+            with _stream(file, 0, start) as content:
+                error.line += sum(1 for _ in content)
         raise
     except UnicodeDecodeError:
         for _ in lines(file):  # refuses the line with the byte
@@ -222,30 +228,11 @@ def opened(file: Path, start: int = 0, stop: int | None = None) -> Iterator[IO[b
         raise
 
 
-class _Range(io.RawIOBase):
-    """Bytes of a file from `start` to `stop`."""
+def _stream(file: Path, start: int, stop: int | None) -> IO[bytes]:
+    import pyarrow  # whose reader, unlike that of zstandard, refuses a file that is cut off
 
-    def __init__(self, content: IO[bytes], start: int, stop: int):
-        self.content, self.left = content, stop - start
-        content.seek(start)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self.content.read(min(len(buffer), self.left))
-        buffer[: len(block)] = block
-        self.left -= len(block)
-        return len(block)
-
-
-def _decompressed(file: Path) -> IO[bytes]:
-    if file.suffix not in COMPRESSIONS:
-        return file.open("rb")
-    import pyarrow
-
-    stream: Any = pyarrow.input_stream(str(file), compression="detect")  # refuses one that is cut off
-    return io.BufferedReader(stream, 1 << 20)
+    stream: Any = pyarrow.input_stream(str(file), compression=COMPRESSIONS.get(file.suffix))
+    return io.BufferedReader(stream if stop is None else stream.get_stream(start, stop - start), 1 << 20)
 
 
 def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit = "paragraph") -> Iterator[Row]:
@@ -261,6 +248,11 @@ def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit =
     return _text(file, start, stop, unit)
 
 
+def read_pieces(pieces: Sequence[Piece], unit: Unit = "paragraph") -> Iterator[Row]:
+    """The rows of several files, or of ranges of them, one after another."""
+    return (row for piece in pieces for row in read(*piece, unit=unit))
+
+
 def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = True) -> Iterator[Row]:
     """The rows of CSV or TSV by the names of its columns, `names` where the first row does not name them.
 
@@ -273,12 +265,14 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
     csv.field_size_limit(_LONGEST)
     with opened(file) as content:
         # The mark that Excel writes in front of UTF-8 is not part of the first name.
-        lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
-        table = csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
+        text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+        table = csv.reader(text, delimiter=separator, strict=True, quoting=quoting)
         try:
             for fields in table:
                 if fields and names is None:
-                    names = _names(file, line, fields, separator)
+                    names = fields
+                    twice = {name for name in names if names.count(name) > 1}
+                    refuse(twice, f"columns of one name: {', '.join(twice)}", "rename one", file=file, line=line)
                 elif fields and names is not None:
                     if len(fields) != len(names):
                         what = f"the row has {plural(len(fields), 'field')}, and {namer} names {len(names)}"
@@ -289,41 +283,15 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
         except csv.Error as error:
             fix = 'write "" for a quote within a quoted field, and close every quote'
             raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
-    if names is None:
-        raise ScalingError("it is empty", file=file, fix="its first row must name the columns")
+    refuse(names is None, "it is empty", "its first row must name the columns", file=file)
 
 
-def _names(file: Path, line: int, names: list[str], separator: str) -> list[str]:
-    """The first row, whose fields have to be the names of columns."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    refuse(twice is not None, f"there are two columns {twice!r}", "rename one of them", file=file, line=line)
-    other = next((each for each in _OTHERS if len(names) == 1 and each != separator and each in names[0]), None)
-    if other is not None:
-        what = f"the first row has no {separator!r}, and is separated by {other!r}"
-        fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
-        raise ScalingError(what, file=file, line=line, fix=fix)
-    return names
-
-
-def count_pairs(source: Path, target: Path) -> int:
-    """The number of lines of two files, which is one."""
-    counts = [sum(1 for _ in lines(file)) for file in (source, target)]
-    if counts[0] != counts[1]:
-        (few, short), (many, long) = sorted(zip(counts, (source, target), strict=True), key=lambda side: side[0])
-        what = f"it has {plural(few, 'line')}, and {long.name} has {many:,}: line {few + 1} there has no partner"
-        raise ScalingError(what, file=short, line=few + 1, fix="give both files a line for each pair, in one order")
-    return counts[0]
-
-
-def pairs(source: Path, target: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[str, str]]:
-    """The lines of two files, side by side; without `stop`, files of unequal length are refused before the first."""
-    stop = count_pairs(source, target) if stop is None else stop
-    sides = (islice(lines(file), start, stop) for file in (source, target))
-    for number, (left, right) in enumerate(zip(*sides), start + 1):
+def pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files, side by side."""
+    for number, (left, right) in enumerate(zip_longest(lines(source), lines(target), fillvalue=""), 1):
         if not (left.strip() and right.strip()):
-            fix = "remove this line from both files, or write the sentence"
-            file = target if left.strip() else source
-            raise ScalingError("the line is empty, so the pair has one side", file=file, line=number, fix=fix)
+            what, fix = "the pair has one side: this line is empty or missing", "give both files a line for each pair"
+            raise ScalingError(what, file=target if left.strip() else source, line=number, fix=fix)
         yield left, right
 
 
@@ -360,12 +328,10 @@ def _json(file: Path, start: int, stop: int | None) -> Iterator[Row]:
                 yield from block
             return
         values = json_lines.whole(content.read(), file)
-    records = [
-        {"text": value}
-        if isinstance(value, str)
-        else json_lines.record(value, file, None, f"element {number} of the array ")
-        for number, value in enumerate(values, 1)
-    ]
+    records = []
+    for number, value in enumerate(values, 1):
+        record = {"text": value} if isinstance(value, str) else value
+        records.append(json_lines.record(record, file, None, f"element {number} of the array "))
     yield from json_lines.completed(records)
 
 

@@ -18,9 +18,8 @@ from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.data import rows
 from scaling.data.rows import Row
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_PATIENCE = 1.5  # seconds to find out whether there is a network
-_ROWS = 256  # of a saved set that are in memory at once
+_PATIENCE = 3.0  # seconds to find out whether there is a network
+_ROWS = 256  # rows of a saved set that are in memory at once
 _REFUSALS = (
     ("RepositoryNotFound", "the hub has no such set, or hides it", "path", "log in to it if it is gated"),
     ("BuilderConfig|Config name is missing", "the set has no such config", "config", None),
@@ -64,26 +63,21 @@ class Published:
 
     @property
     def is_saved(self) -> bool:
-        return rows.is_saved(Path(os.path.expanduser(self.path)))
+        return self.folder is not None and rows.is_saved(self.folder)
 
     @cached_property
     def commit(self) -> str:
         """The commit that the revision names now: branches move, commits do not."""
-        from huggingface_hub import HfApi, constants
-        from huggingface_hub.utils import get_session
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
 
-        try:  # one quick question, because the library itself would ask again for minutes
-            if constants.HF_HUB_OFFLINE:
-                raise ConnectionError("HF_HUB_OFFLINE is set")
-            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-        except Exception as error:  # the session's own types differ between its versions
+        try:  # one quick question, because `datasets` would ask again for minutes
+            return str(HfApi().dataset_info(self.path, revision=self.revision, timeout=_PATIENCE).sha)
+        except (HfHubHTTPError, ValueError) as error:  # the hub's answer, or a name that no set can have
+            raise self._refused(error, "") from error
+        except Exception as error:  # the transport's own types are not OSErrors, and differ between its versions
             what = "no network, and the set is on the hub"
             raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
-        try:
-            is_commit = _COMMIT.fullmatch(self.revision)
-            return self.revision if is_commit else str(HfApi().dataset_info(self.path, revision=self.revision).sha)
-        except Exception as error:  # the transport's own types are not OSErrors, and differ between its versions
-            raise self._refused(error, "") from error
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
@@ -109,51 +103,41 @@ class Published:
     def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:
         """The rows of a split, or of one of its shards, classes by name."""
         dataset = self._dataset(split)
-        read: Iterable[Row]
+        read: Iterable[Row] = dataset
         try:
             if self.is_saved:
                 chosen = dataset.select(range(*rows.spread(len(dataset), count)[shard])).with_format("arrow")
                 read = (row for table in chosen.iter(_ROWS) for row in table.to_pylist())
-            else:
-                read = dataset if count == 1 else dataset.shard(count, shard)
+            elif count > 1:
+                read = dataset.shard(count, shard)
             yield from _labelled(read, dataset.features)
         except Exception as error:
-            what, fix = (
-                f"{self.path} could not be read further: {_line(error)}",
-                "run the same command again: it resumes",
-            )
-            raise ScalingError(what, fix=fix) from error
+            what = f"{self.path} could not be read further: {_line(error)}"
+            raise ScalingError(what, fix="run the same command again: it resumes") from error
 
     def _dataset(self, split: str, key: str = "split") -> Any:
+        datasets, folder = quiet_datasets(), self.folder
         if self.is_saved:
-            return self._saved(split, key)
-        folder = self.folder
+            return self._saved(datasets, split, key)
+        path, commit = (self.path, self.commit) if folder is None else (str(folder), None)
         try:
-            return quiet_datasets().load_dataset(
-                self.path if folder is None else str(folder),
-                self.config,
-                split=split,
-                revision=self.commit if folder is None else None,
-                streaming=True,
-            )
+            return datasets.load_dataset(path, self.config, split=split, revision=commit, streaming=True)
         except Exception as error:
             raise self._refused(error, split) from error
 
-    def _saved(self, split: str, key: str) -> Any:
+    def _saved(self, datasets: Any, split: str, key: str) -> Any:
         """A split of a saved set, which is the whole one where the set has no splits."""
-        datasets = quiet_datasets()
         try:
             saved = datasets.load_from_disk(str(self.folder))
         except Exception as error:  # arrow's, json's and the library's own, by what is damaged
             what = f"the set cannot be read: {_line(error)}"
             raise ScalingError(what, file=self.folder, fix="save it again") from error
-        if isinstance(saved, datasets.Dataset):
-            if key == "split":
-                return saved
-            fix = "leave it out: data.validation is the fraction of documents that is held out"
-            raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
-        refuse(split not in saved, "the set has no such split", nearest(split, saved), key=key, value=split)
-        return saved[split]
+        if not isinstance(saved, datasets.Dataset):
+            refuse(split not in saved, "the set has no such split", nearest(split, saved), key=key, value=split)
+            return saved[split]
+        fix = "leave it out: data.validation is the fraction of documents that is held out"
+        refuse(key != "split", "the folder holds one set without splits", fix, key=key, value=split)
+        return saved
 
     def _refused(self, error: Exception, split: str) -> ScalingError:
         """`datasets` reports what it does not find by several types; the message distinguishes them."""

@@ -63,6 +63,7 @@ class Source:
     lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
     domains: tuple[str, ...] = ()  # the names of what a mixture is of
     codec: Any = None  # the `Codec` of its tokens; None where they are not text
+    folder: Path | None = None  # of its prepared files
     stream: Any  # the `Stream` of its tokens, of which `read` makes windows from the token `start` on …
     start: int = 0
     dtype: Any  # … in this type
@@ -84,6 +85,13 @@ class Source:
         tokens = np.empty((len(rows), length), self.dtype)
         self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
         return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
+
+    def counts(self) -> dict[str, Any]:
+        """Further counts of prepared text, by name."""
+        return {}
+
+    def verify(self) -> None:
+        """Hash every file again, also unchanged ones."""
 
     def decode(self, tokens: np.ndarray) -> str:
         """One row as text a person can read: symbols as their numbers, specials by their names."""

@@ -10,11 +10,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from scaling.data.source import Rows, Source
 FORMAT = 1
 NAME = "manifest.json"
 TOKENIZER = "tokenizer.json"
-TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
+TRUSTED = "trusted.json"  # the stamps of the files whose hashes have been checked; may be removed
 _AGAIN = "remove the folder and run `scaling data prepare` again"
 UNPREPARED = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
 
@@ -77,9 +77,7 @@ def sealed(folder: Path) -> dict[str, Any]:
     try:
         entries = atomic.read_json(file)
         intact = entries.pop("sha256") == digest(entries)
-    except FileNotFoundError:
-        raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
     refuse(not intact, "the manifest was altered: its hash does not fit", _AGAIN, file=file)
     return entries
@@ -87,25 +85,18 @@ def sealed(folder: Path) -> dict[str, Any]:
 
 def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
     """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
-    known: dict[str, list[int]] = {}
-    now: dict[str, list[int]] = {}
+    known: dict[str, list[Any]] = {}
+    now: dict[str, list[Any]] = {}
     with suppress(OSError, ValueError):
         known = atomic.read_json(folder / TRUSTED) if trust else {}
     for name, expected in hashes.items():
         file = folder / name
         refuse(not file.is_file(), "the file is missing", _AGAIN, file=file)
-        now[name] = seen(file)
-        if known.get(name) != now[name]:
-            refuse(rows.sha256(file) != expected, "it was altered: its hash does not fit", _AGAIN, file=file)
+        now[name] = rows.hashed(file, known.get(name, ()))
+        refuse(now[name][-1] != expected, "it was altered: its hash does not fit", _AGAIN, file=file)
     if not now.items() <= known.items():
         with suppress(OSError):  # a folder that may only be read is checked again the next time
             atomic.write_json(folder / TRUSTED, known | now)
-
-
-def seen(file: Path) -> list[int]:
-    """Size and time of change of a file."""
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns]
 
 
 @contextmanager
@@ -133,8 +124,11 @@ Shard = Mapping[str, Any]
 """A file `name`.tokens and the file `name`.ends of its documents: numbers of `tokens`, `documents`, `bytes` of text in
 UTF-8 and tokens that are `unknown`, the `largest` id, and the hashes `tokens_sha256` and `ends_sha256`.
 """
-Splits = Mapping[str, Mapping[str, Sequence[Shard]]]
-"""The shards of each side of each split."""
+
+
+def hashes(shards: Iterable[Shard]) -> dict[str, str]:
+    """The hash of each file of shards, by its name."""
+    return {f"{shard['name']}.{ending}": shard[f"{ending}_sha256"] for shard in shards for ending in ("tokens", "ends")}
 
 
 @dataclass(frozen=True)
@@ -146,12 +140,12 @@ class Manifest:
     vocabulary: int
     specials: Mapping[str, int]
     tokenizer: str  # SHA-256 of tokenizer.json
-    splits: Splits
+    splits: Mapping[str, Mapping[str, Sequence[Shard]]]  # the shards of each side of each split
     request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
     stamp: Mapping[str, Any]  # what its corpus was when it was read
 
     @classmethod
-    def of(cls, codec: Codec, splits: Splits, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
+    def of(cls, codec: Codec, splits: Any, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
         """The manifest of shards. The fingerprint is a hash of the shards in their order and of what their tokens mean,
         whatever data line or machine they come from, and however many processes made them.
         """
@@ -177,19 +171,14 @@ class Manifest:
             raise ScalingError("it was prepared by another version", file=folder / NAME, fix=_AGAIN)
         return cls(**entries)
 
-    def check(self, folder: Path, split: str | None = None, *, trust: bool = True) -> None:
-        """The files of a split, or of all, agree with the manifest; without `trust` every hash is taken again."""
-        hashes = {TOKENIZER: self.tokenizer}
-        splits = self.splits.values() if split is None else [self.splits.get(split, {})]
-        for shard in (shard for sides in splits for shards in sides.values() for shard in shards):
-            hashes |= {f"{shard['name']}.{ending}": shard[f"{ending}_sha256"] for ending in ("tokens", "ends")}
-            what = f"token id {shard['largest']} is beyond the vocabulary of {self.vocabulary}"
-            refuse(shard["largest"] >= self.vocabulary, what, _AGAIN, file=folder / f"{shard['name']}.tokens")
-        check_files(folder, hashes, trust=trust)
+    def check(self, folder: Path, *splits: str, trust: bool = True) -> None:
+        """The files of some splits, or of all, agree with the manifest; without `trust` every hash is taken again."""
+        sides = (shards for split in splits or self.splits for shards in self.splits[split].values())
+        check_files(folder, {TOKENIZER: self.tokenizer, **hashes(chain.from_iterable(sides))}, trust=trust)
 
     def count(self, split: str, what: str) -> int:
         """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
-        sides = self.splits.get(split, {})
+        sides = self.splits[split]
         counted = [sides.get("text", ())] if what == "documents" else sides.values()
         return sum(shard[what] for shards in counted for shard in shards)
 
@@ -203,6 +192,11 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     manifest.check(folder, split)
     kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
     return kind(folder, split, manifest)
+
+
+def mapped(file: Path, dtype: str) -> np.ndarray:
+    """A file as an array; not as `np.memmap`, whose slices take a microsecond more."""
+    return np.asarray(np.memmap(file, dtype, "r"))
 
 
 class _Side:
@@ -224,13 +218,11 @@ class _Side:
                 yield tokens[start:stop]
 
 
-def mapped(file: str | Path, dtype: str, **place: Any) -> np.ndarray:
-    # A plain array over the map: slicing np.memmap itself costs a microsecond more.
-    return np.asarray(np.memmap(file, dtype=dtype, mode="r", **place))
-
-
 class _Stored(Source):
-    """The common part of both sources of a store. A pickled source opens its files again and copies nothing."""
+    """The common part of both sources of a store."""
+
+    folder: Path
+    names = ("text",)  # of the sides
 
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
@@ -238,9 +230,6 @@ class _Stored(Source):
         self.tokens: int = manifest.count(split, "tokens")
         # Every document's `eos` is a token too.
         self.bytes_per_token = manifest.count(split, "bytes") / self.tokens if self.tokens else None
-
-    def __reduce__(self):
-        return type(self), (self.folder, self.split, self.manifest)
 
     @property
     def fingerprint(self) -> str:
@@ -250,45 +239,51 @@ class _Stored(Source):
     def codec(self) -> Codec:
         return Codec.load(self.folder / TOKENIZER)
 
-    def side(self, name: str) -> _Side:
-        return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)
+    @cached_property
+    def sides(self) -> list[_Side]:
+        shards = self.manifest.splits[self.split]
+        return [_Side(self.folder, shards.get(name, ()), self.manifest.dtype) for name in self.names]
+
+    def counts(self) -> dict[str, Any]:
+        counts = {what: self.manifest.count(self.split, what) for what in ("documents", "bytes", "unknown")}
+        return {**counts, "unknown_fraction": counts["unknown"] / self.tokens if self.tokens else None}
+
+    def verify(self) -> None:
+        self.manifest.check(self.folder, trust=False)
 
 
 class PackedSource(_Stored):
     """Documents end to end, shard after shard, cut into windows."""
 
-    @cached_property
+    @property
     def stream(self) -> Stream:
-        return self.side("text").stream
+        return self.sides[0].stream
 
     def documents(self) -> Iterator[tuple[None, np.ndarray]]:
         """The tokens of each document with the `eos` that ends it, behind the None that stands for a source."""
-        return ((None, tokens) for tokens in self.side("text").documents())
+        return ((None, tokens) for tokens in self.sides[0].documents())
 
 
 class PairedSource(_Stored):
     """Pairs of documents, one a row, filled up to the length asked; longer ones are cut, and still end in `eos`."""
 
     gives = "pairs"
-
-    @cached_property
-    def _sides(self) -> tuple[_Side, _Side]:
-        return self.side("source"), self.side("text")
+    names = ("source", "text")
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return np.stack([np.diff(side.bounds) for side in self._sides], axis=1)
+        return np.stack([np.diff(side.bounds) for side in self.sides], axis=1)
 
     def windows(self, length: int) -> int:
         return len(self.lengths)
 
     def documents(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The source and the target of each pair, whole."""
-        source, text = self._sides
+        source, text = self.sides
         return zip(source.documents(), text.documents(), strict=True)
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        source, text = (self._filled(side, np.asarray(rows), length) for side in self._sides)
+        source, text = (self._filled(side, np.asarray(rows), length) for side in self.sides)
         return Rows(*text, source=source[0], source_documents=source[1])
 
     def _filled(self, side: _Side, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -24,14 +24,12 @@ SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256
 
 
-class _Tokenizer:
-    learns = True  # from text: a tokenizer that does not is the same for every text
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Learned(_Tokenizer):
+class _Learned:
     vocabulary: PositiveInt = 32000
     sample: Long = 50_000_000
+
+    learns = True  # from text: a tokenizer that does not is the same for every text
 
     def learned(
         self, tokenizer: Tokenizer, trainer: Callable[..., Any], texts: Iterator[str], *, least: int = 1, **own: Any
@@ -52,7 +50,7 @@ class _Learned(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Byte(_Tokenizer):
+class Byte:
     """The bytes of UTF-8 themselves, after the specials: 260 ids (Xue et al. 2022, ByT5)."""
 
     learns = False
@@ -148,7 +146,7 @@ class Unigram(_Learned):
 
 
 @dataclass(frozen=True, kw_only=True)
-class File(_Tokenizer):
+class File:
     """A tokenizer from a file of the `tokenizers` library (tokenizer.json), as published models bring theirs."""
 
     path: str

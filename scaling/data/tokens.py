@@ -7,9 +7,7 @@ Its hash is kept in arrays/KEY.json, and holds until the size or the time of cha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,31 +20,18 @@ from scaling.base.numbers import BelowOne, NonNegativeInt, PositiveInt
 from scaling.base.standard_error import progress
 from scaling.config.files import TOKENS
 from scaling.config.schema import Recipe
+from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
-from scaling.data.rows import find
 from scaling.data.source import Source, check_split, under_data
-from scaling.data.store import FORMAT, TOKENIZER, digest, mapped
+from scaling.data.store import FORMAT, TOKENIZER, digest
 
 _BLOCK = 1 << 22  # tokens that are looked at together
-_NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
+_NANOGPT, _HEADER = [20240520, 1], 1024  # how the header of llm.c and modded-nanogpt begins, and its bytes; then uint16
 _MEGATRON = b"MMIDIDX\x00\x00"  # how the .idx file beside Megatron's .bin begins; at byte 17 is the number of a type
 _MEGATRON_TYPES = {1: "uint8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 
 Dtype = Literal["uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64"]
-
-
-@dataclass(frozen=True)
-class Array:
-    """The place of the token ids in one file."""
-
-    file: str
-    dtype: str
-    offset: int  # bytes before the first
-    tokens: int
-
-    def map(self) -> np.ndarray:
-        return mapped(self.file, self.dtype, offset=self.offset, shape=(self.tokens,))
 
 
 class Tokens:
@@ -68,14 +53,13 @@ class Tokens:
         tokenizer: Recipe | None = None,
         eos: NonNegativeInt | None = None,
     ):
-        self.files, self.validation, self.dtype, self.eos = files, validation, dtype, eos
+        self.files, self.validation, self.dtype, self.eos, self._vocabulary = files, validation, dtype, eos, vocabulary
         with under("tokenizer"):
             self._tokenizer: Any = None if tokenizer is None else tokenizer()
         if self._tokenizer is not None and self._tokenizer.learns:
             fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__
             raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, fix=fix)
-        self._vocabulary, self.hashes = vocabulary, dict[Array, str]()
 
     @cached_property
     def codec(self) -> Codec | None:
@@ -101,149 +85,125 @@ class Tokens:
         refuse(self.eos is not None and self.eos >= self.vocabulary, what, fix, key="data.eos", value=self.eos)
         fraction = self.validation if isinstance(self.validation, float | int) else None
         with under_data():
-            train = self._arrays(self.files, "files")
-            held_out = self._arrays(self.validation, "validation") if fraction is None else []  # type: ignore[arg-type]
-        both = {Path(a.file).resolve() for a in train} & {Path(a.file).resolve() for a in held_out}
-        if both:
-            raise ScalingError("it is named for training and for validation", file=min(both))
-        self.hashes = {array: _checked(array, self.vocabulary, folder) for array in (*train, *held_out)}
-        hashes = [[self.hashes[array], array.dtype] for array in (*train, *held_out)]
-        total = sum(array.tokens for array in train)
-        cut = total if fraction is None else self._cut(train, total, fraction)
-        what, fix = f"no token of {total:,} falls to validation", "raise it, or name files"
-        refuse(cut == total and fraction is not None, what, fix, key="data.validation", value=fraction)
-        meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
-        made_by = None if self.codec is None else self.codec.sha256
-        record = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
-        fingerprint = digest(record)[:16]
+            train = rows.find(self.files, "files", TOKENS)
+            held_out = [] if fraction is not None else rows.find(self.validation, "validation", TOKENS)  # type: ignore[arg-type]
+            arrays = {file: _mapped(file, self.dtype, self.vocabulary) for file in (*train, *held_out)}
+        rows.check_apart(train, held_out)
+        files = {file: (ids, _checked(file, ids, self.vocabulary, folder)) for file, ids in arrays.items()}
+        stream = Stream([np.asarray(ids) for ids in arrays.values()])
+        cut, total = int(stream.starts[len(train)]), int(stream.starts[-1])
+        if fraction is not None:
+            cut = total - int(total * fraction)
+            what, fix = f"no token of {total:,} falls to validation", "raise it, or name files"
+            refuse(cut == total, what, fix, key="data.validation", value=fraction)
+        if fraction is not None and self.eos is not None:
+            cut = _last_end(stream, cut, self.eos)
+        record = {"format": FORMAT, "files": [[sha256, ids.dtype.str] for ids, sha256 in files.values()]}
+        record |= {"train": len(train), "cut": cut, "tokenizer": None if self.codec is None else self.codec.sha256}
+        fingerprint = digest({**record, "vocabulary": self.vocabulary, "specials": self.specials})[:16]
         if self.codec is not None and not (folder / fingerprint / TOKENIZER).exists():
             self.codec.save(folder / fingerprint / TOKENIZER)  # where `generate` and `export` look for it
-        start, stop, arrays = 0, cut, train
-        if split != "train":
-            start, arrays = (0, held_out) if fraction is None else (cut, train)
-            stop = sum(array.tokens for array in arrays)
-        return MappedSource(f"{fingerprint}-{split}", self, tuple(arrays), start, stop)
-
-    def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
-        return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
-
-    def _cut(self, arrays: Sequence[Array], total: int, fraction: float) -> int:
-        """The first token of validation: at its fraction, or after the last document that ends before it."""
-        cut = total - int(total * fraction)
-        stream = Stream([array.map() for array in arrays])
-        for stop in range(cut, 0, -_BLOCK) if self.eos is not None and cut < total else ():
-            start = max(0, stop - _BLOCK)
-            block = np.empty((1, stop - start), np.int64)
-            stream.fill(block, np.array([start]))
-            ends = np.flatnonzero(block[0] == self.eos)
-            if len(ends):
-                return start + int(ends[-1]) + 1
-        return cut
+        start, stop = (0, cut) if split == "train" else (cut, total)
+        return MappedSource(f"{fingerprint}-{split}", self, stream, start, stop, files)
 
 
 class MappedSource(Source):
-    """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
+    """The tokens from `start` to `stop` of a stream, cut into windows; `files` are their arrays with their hashes."""
 
-    def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):
-        self.fingerprint, self.data, self.arrays, self.start, self.stop = fingerprint, data, arrays, start, stop
+    def __init__(
+        self, fingerprint: str, data: Tokens, stream: Stream, start: int, stop: int, files: dict[Path, tuple[Any, str]]
+    ):
+        self.fingerprint, self.stream, self.start, self.files = fingerprint, stream, start, files
         self.vocabulary, self.specials, self.codec = data.vocabulary, data.specials, data.codec
         self.tokens, self.dtype = stop - start, np.uint16 if data.vocabulary <= 1 << 16 else np.uint32
 
-    def __reduce__(self):
-        # Pickled, the files are mapped again, not copied.
-        return type(self), (self.fingerprint, self.data, self.arrays, self.start, self.stop)
-
-    @cached_property
-    def stream(self) -> Stream:
-        return Stream([array.map() for array in self.arrays])
-
     def verify(self) -> None:
-        """Take the hash of every file again, touched or not."""
-        for array, sha256 in self.data.hashes.items():
+        for file, (ids, sha256) in self.files.items():
             what, fix = "it was altered: its hash does not fit", "put it back, or touch it to take it as it is"
-            refuse(_look(array, self.vocabulary) != sha256, what, fix, file=array.file)
+            refuse(_look(file, ids, self.vocabulary) != sha256, what, fix, file=file)
 
 
-def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
-    """The place of the token ids in a file, as its header or `dtype` states."""
-    if file.suffix not in TOKENS:
-        raise ScalingError("it is no .npy, .bin or .ds file", file=file, fix="name files of tokens by their ending")
-    if file.suffix == ".ds" and dtype is None:
-        dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"  # as datatrove chooses it
-    array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
-    refuse(array.tokens == 0, "it is empty", "name a file that holds tokens", file=file)
-    kind = np.dtype(array.dtype)
-    what, fix = f"it holds {kind.name}, as its header states", "leave data.dtype out"
-    refuse(dtype is not None and kind != np.dtype(dtype), what, fix, file=file, key="dtype", value=dtype)
-    return array
+def _last_end(stream: Stream, cut: int, eos: int) -> int:
+    """Where the last document before `cut` ends; `cut` where none does."""
+    for stop in range(cut, 0, -_BLOCK):
+        start = max(0, stop - _BLOCK)
+        block = np.empty((1, stop - start), np.int64)
+        stream.fill(block, np.array([start]))
+        ends = np.flatnonzero(block[0] == eos)
+        if len(ends):
+            return start + int(ends[-1]) + 1
+    return cut
 
 
-def _of_npy(file: Path) -> Array:
-    fix = "save the ids with numpy.save as one array of whole numbers"
-    try:
-        ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
-    except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
-        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from None
-    refuse(ids.dtype.kind not in "iu", f"it holds {ids.dtype.name}, and token ids are whole numbers", fix, file=file)
-    is_by_row = ids.flags.c_contiguous and ids.ndim in (1, 2)
-    refuse(not is_by_row, f"it holds an array of shape {ids.shape} that does not lie row by row", fix, file=file)
-    return Array(str(file), ids.dtype.str, ids.offset, ids.size)
-
-
-def _of_bin(file: Path, dtype: str | None) -> Array:
-    size, index = file.stat().st_size, file.with_suffix(".idx")
-    if file.suffix == ".bin" and index.is_file():
+def _mapped(file: Path, dtype: str | None, vocabulary: int) -> np.memmap:
+    """The token ids of a file; their type is what its header states, or else `dtype`."""
+    size, fix = file.stat().st_size, "name files of tokens by their ending"
+    refuse(file.suffix not in TOKENS, "it is no .npy, .bin or .ds file", fix, file=file)
+    refuse(not size, "it is empty", "name a file that holds tokens", file=file)
+    if file.suffix == ".npy":
+        return _of_npy(file)
+    begin = np.fromfile(file, "<i4", 3).tolist()
+    if begin[:2] == _NANOGPT and size == _HEADER + 2 * begin[2] > _HEADER:
+        return np.memmap(file, "<u2", "r", _HEADER)
+    index = file.with_suffix(".idx")
+    if file.suffix == ".ds":
+        dtype = dtype or ("uint16" if vocabulary <= 1 << 16 else "uint32")  # as datatrove chooses it
+    elif index.is_file():
         with index.open("rb") as content:
             head = content.read(18)
-        if head.startswith(_MEGATRON) and len(head) == 18:
-            dtype = dtype or _MEGATRON_TYPES.get(head[17])
-    magic, version, header = _NANOGPT
-    begin = np.fromfile(file, "<i4", 3).tolist()
-    if begin[:2] == [magic, version] and header + 2 * begin[2] == size:
-        return Array(str(file), "<u2", header, begin[2])
+        dtype = _MEGATRON_TYPES.get(head[-1], dtype) if head.startswith(_MEGATRON) else dtype
     if dtype is None:
         fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
         raise ScalingError("a .bin file does not state the type of its ids", file=file, key="dtype", fix=fix)
     kind = np.dtype(dtype).newbyteorder("<")
     what = f"its {size:,} bytes are not a whole number of {dtype}"
     refuse(size % kind.itemsize, what, "copy the file again, or set its type", file=file, key="dtype", value=dtype)
-    return Array(str(file), kind.str, 0, size // kind.itemsize)
+    return np.memmap(file, kind, "r")
 
 
-def _checked(array: Array, vocabulary: int, folder: Path) -> str:
+def _of_npy(file: Path) -> Any:
+    fix = "save the ids with numpy.save as one array of whole numbers"
+    try:
+        ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
+    except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
+        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from None
+    refuse(ids.dtype.kind not in "iu", f"it holds {ids.dtype.name}, and token ids are whole numbers", fix, file=file)
+    what = f"it holds an array of shape {ids.shape} that does not lie row by row"
+    refuse(not ids.flags.c_contiguous or ids.ndim not in (1, 2), what, fix, file=file)
+    return ids.reshape(-1)
+
+
+def _checked(file: Path, ids: np.memmap, vocabulary: int, folder: Path) -> str:
     """SHA-256 of a file of ids of this vocabulary. The file is read again only where it was touched."""
-    status = Path(array.file).stat()
-    stamp = {**asdict(array), "vocabulary": vocabulary, "size": status.st_size, "time": status.st_mtime_ns}
-    record = folder / "arrays" / f"{digest(array.file)[:16]}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        manifest = atomic.read_json(record)
-        if manifest["stamp"] == stamp:
-            return manifest["sha256"]
-    sha256 = _look(array, vocabulary)
+    place, now = [str(file), ids.dtype.str, ids.offset, vocabulary], rows.seen(file)
+    record = folder / "arrays" / f"{digest(place)[:16]}.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        *known, sha256 = atomic.read_json(record)
+        if known == now:
+            return sha256
+    sha256 = _look(file, ids, vocabulary)
     with suppress(OSError):  # a folder that may only be read: the file is read again the next time
-        atomic.write_json(record, {"stamp": stamp, "sha256": sha256})
+        atomic.write_json(record, [*now, sha256])
     return sha256
 
 
-def _look(array: Array, vocabulary: int) -> str:
+def _look(file: Path, ids: np.memmap, vocabulary: int) -> str:
     """SHA-256 of the ids of a file, unless they cannot be of this vocabulary."""
-    file, kind, ids, hashed = Path(array.file), np.dtype(array.dtype), array.map(), hashlib.sha256()
-    wrong = "" if file.suffix == ".npy" else f", or data.dtype if the ids are not {kind.name}"
-    every_second_is_0, largest = len(ids) >= 64, 0
-    advance = progress(f"looking through {file.name}", ids.nbytes)
+    hashed, advance = hashlib.sha256(), progress(f"looking through {file.name}", ids.nbytes)
+    halves = np.zeros(2, bool)  # whether any id of an even, and of an odd place is not 0
     for start in range(0, len(ids), _BLOCK):
-        block = ids[start : start + _BLOCK]
+        block = np.asarray(ids[start : start + _BLOCK])
         hashed.update(block.view(np.uint8).data)
-        for place in (int(block.argmin()), int(block.argmax())):
-            token, at = int(block[place]), f"at position {start + place:,}"
-            refuse(token < 0, f"token {token:,} {at} is negative", f"correct the file{wrong}", file=file)
-            what = f"token {token:,} {at} is beyond the vocabulary of {vocabulary:,}"
-            refuse(token >= vocabulary, what, f"raise data.vocabulary or correct the file{wrong}", file=file)
-            largest = max(largest, token)
-        every_second_is_0 = every_second_is_0 and not block[1::2].any()
+        wrong = np.flatnonzero((block < 0) | (block >= vocabulary))
+        if len(wrong):
+            token, place = int(block[wrong[0]]), start + int(wrong[0])
+            reason = "negative" if token < 0 else f"beyond the vocabulary of {vocabulary:,}"
+            fix = f"raise data.vocabulary, correct the file, or set data.dtype if the ids are not {ids.dtype.name}"
+            raise ScalingError(f"token {token:,} at position {place:,} is {reason}", file=file, fix=fix)
+        halves |= [block[::2].any(), block[1::2].any()]
         advance(block.nbytes)
-    if every_second_is_0 and largest:  # an array of nothing but 0 has no second byte to speak of
-        what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
-        fix = f"set data.dtype to uint{16 * kind.itemsize}"
-        raise ScalingError(what, file=file, key="data.dtype", value=kind.name, fix=fix)
+    if halves.tolist() == [True, False] and len(ids) >= 64:
+        what = f"every second {ids.dtype.name} is 0, as where ids are stored in more bytes"
+        fix = f"set data.dtype to uint{16 * ids.dtype.itemsize}"
+        raise ScalingError(what, file=file, key="data.dtype", value=ids.dtype.name, fix=fix)
     return hashed.hexdigest()

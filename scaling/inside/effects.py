@@ -39,8 +39,7 @@ def ablate(model: Family, batches: Iterable[Batch]) -> list[dict[str, Any]]:
     heads that several layers share are left out of all of these.
     """
     model.eval()
-    device = next(model.parameters()).device
-    batches = [batch.to(device) for batch in batches]
+    batches = list(batches)
     intact = mean_loss(model, batches)
     effects = []
     for name, head, change in _parts(model):
@@ -75,20 +74,17 @@ def patch(
         model(other)
     supply = {name: iter(each) for name, each in seen.items()}
 
-    def put(name: str) -> Change:
-        def change(x: Tensor) -> Tensor:
-            new, x = next(supply[name]), x.clone()
-            what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
-            refuse(new.shape != x.shape, what, "take texts with the same number of tokens")
-            try:
-                x[:, tokens] = new[:, tokens]
-            except IndexError:
-                raise ScalingError(f"there are {x.shape[1]} tokens", key="tokens", value=tokens) from None
-            return x
+    def put(name: str, x: Tensor) -> Tensor:
+        new, x = next(supply[name]), x.clone()
+        what = f"{name} has activations of {tuple(new.shape)} in one text, and of {tuple(x.shape)} in the other"
+        refuse(new.shape != x.shape, what, "take texts with the same number of tokens")
+        try:
+            x[:, tokens] = new[:, tokens]
+        except IndexError:
+            raise ScalingError(f"there are {x.shape[1]} tokens", key="tokens", value=tokens) from None
+        return x
 
-        return change
-
-    with model.watch(change={name: put(name) for name in seen}):
+    with model.watch(change={name: partial(put, name) for name in seen}):
         return model.logits(batch)
 
 
@@ -129,9 +125,10 @@ def _without_head(head: int, heads: int, x: Tensor) -> Tensor:
 
 def mean_loss(model: Family, batches: Sequence[Batch]) -> float:
     """The mean over all targets."""
+    device = next(model.parameters()).device
     count = sum(int(counted(model.head, batch)) for batch in batches)
     refuse(not count, "there is no target", "take batches of held-out data", key="batches")
-    return sum(float(model.losses(batch).double().sum()) for batch in batches) / count
+    return sum(float(model.losses(batch.to(device)).double().sum()) for batch in batches) / count
 
 
 # --- the loss on a plane of two random directions whose filters are as large as the model's (Li et al. 2018) ---
@@ -161,8 +158,7 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     it was afterwards.
     """
     model.eval()
-    device = next(model.parameters()).device
-    batches = [batch.to(device) for batch in batches]
+    batches = list(batches)
     first, second = direction(model, 2 * seed), direction(model, 2 * seed + 1)
     weights = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
     steps = np.linspace(-reach, reach, side)

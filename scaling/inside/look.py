@@ -1,4 +1,4 @@
-"""Heads of attention: their maps, what each attends to, their temperature, and a page that shows them over a text."""
+"""Heads of attention: their maps, what each attends to, and a page that shows them over a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from itertools import islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,6 +24,13 @@ from scaling.evaluation.generate import prompt
 from scaling.model.contract import Block, Mixer
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
+
+TowerName = Literal["encoder", "decoder"]
+
+
+def towers(model: Family) -> dict[TowerName, Tower]:
+    """The towers whose maps are shown, the one that predicts last: of a BiLM the one that looks back."""
+    return {name: model.towers[name] for name in get_args(TowerName) if name in model.towers}
 
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:
@@ -43,7 +49,7 @@ def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[
     return states
 
 
-TowerName = Literal["encoder", "decoder"]
+# Maps and their scores
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,6 @@ class Map:
     slot: str  # mixer or cross
     weights: np.ndarray
     before: int = 0
-
-    @property
-    def heads(self) -> int:
-        return len(self.weights)
 
     @property
     def of_tokens(self) -> np.ndarray:
@@ -92,12 +94,17 @@ def maps(model: Family, batch: Batch) -> list[Map]:
     return seen
 
 
-def towers(model: Family) -> dict[TowerName, Tower]:
-    """The towers whose maps are shown, the one that predicts last: of a BiLM the one that looks back."""
-    return {name: model.towers[name] for name in get_args(TowerName) if name in model.towers}
-
-
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
+
+
+def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int = 0) -> list[Map]:
+    """The maps over a random sequence given twice; none of a model that reads a source."""
+    count = min(REPEATED, length // 2, len(vocabulary))
+    if model.family == "encoder_decoder" or count < 2:
+        return []
+    first = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
+    tokens = torch.from_numpy(np.tile(first, 2))[None].to(next(model.parameters()).device)
+    return maps(model, prompt(tokens))
 
 
 def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[dict[str, Any]]:
@@ -112,113 +119,51 @@ def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[dict[str, 
     repetitions = {(each.name, each.layer): each.of_tokens for each in repeated if each.slot == "mixer"}
     rows = []
     for each in seen:
-        again = repetitions.get((each.name, each.layer))
-        for head in range(each.heads):
-            place = {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
-            half = 0 if again is None else again.shape[1] // 2
-            induction = None if again is None else float(np.diagonal(again[head, half:], 1).mean())
-            rows.append({**place, **_scores(each, head), "induction": induction})
+        twice = repetitions.get((each.name, each.layer))
+        for head, weights in enumerate(each.weights):
+            logs = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
+            row = {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
+            row |= {"entropy": float(-(weights * logs).sum(-1).mean()), **_distances(each, head)}
+            second = None if twice is None else twice[head, twice.shape[1] // 2 :]
+            rows.append({**row, "induction": None if second is None else float(np.diagonal(second, 1).mean())})
     return rows
 
 
-def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int = 0) -> list[Map]:
-    """The maps over a random sequence given twice; none of a model that reads a source."""
-    count = min(REPEATED, length // 2, len(vocabulary))
-    if model.family == "encoder_decoder" or count < 2:
-        return []
-    first = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
-    tokens = torch.from_numpy(np.tile(first, 2))[None].to(next(model.parameters()).device)
-    return maps(model, prompt(tokens))
-
-
-def _scores(each: Map, head: int) -> dict[str, Any]:
-    of_all, weights = each.weights[head], each.of_tokens[head]
-    entropy = float(-(of_all * np.log(np.maximum(of_all, np.finfo(of_all.dtype).tiny))).sum(-1).mean())
+def _distances(each: Map, head: int) -> dict[str, Any]:
+    """The scores of a head that depend on how far its keys are; None where they are not the queries' tokens."""
+    weights = each.of_tokens[head]
     t, s = weights.shape
     if t != s or each.slot == "cross":
-        return {"entropy": entropy, **dict.fromkeys(("distance", "previous", "positional", "offset"))}
+        return dict.fromkeys(("distance", "previous", "positional", "offset"))
     far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
     at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}
     offset = max(at, key=lambda offset: at[offset])
     near = {"previous": at.get(-1, 0.0), "positional": at[offset], "offset": offset}
-    return {"entropy": entropy, "distance": float((weights * far).sum(-1).mean()), **near}
+    return {"distance": float((weights * far).sum(-1).mean()), **near}
 
 
-def spelled(codec: Codec | None, ids: Mapping[str, int], token: int) -> str:
-    """The name of a special token, the text of another, or its number where there is none."""
-    name = next((name for name, number in ids.items() if number == token), None)
-    if name is not None:
-        return f"[{name.upper()}]"
-    return str(token) if codec is None or token >= codec.size else codec.decode([token])
-
-
-KEYS = "← → another head, ↑ ↓ another layer"
-
-
-def page(seen: Look, title: str) -> str:
-    """One HTML file."""
-    header = tag(
-        "header",
-        tag("h1", title),
-        tag("p", f"What each head weighs. {KEYS}; point at a token to follow it.", class_="quiet"),
-    )
-    main = tag(
-        "main",
-        tag("section", tag("h2", "Heads by layer"), tag("div", id="overview"), aria_label="Heads by layer"),
-        tag(
-            "section",
-            tag("h2", id="which"),
-            tag("p", id="scores", class_="quiet"),
-            tag("div", tag("canvas", id="map", tabindex=0), tag("div", id="lines"), class_="pair"),
-            aria_live="polite",
-        ),
-    )
-    text = json.dumps({"maps": _drawn(seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for mark in "<>&":  # so that no text can end the element
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    data = tag("script", Html(text), type="application/json", id="data")
-    body = join(header, main, data, tag("div", id="tip", role="status"))
-    css, script = ((files("scaling.inside") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    return shell(title, body, css, script)
-
-
-def _drawn(seen: Look) -> list[dict[str, Any]]:
-    """The data of the page: the weights of each map in 256 levels."""
-    heads, maps = iter(seen.heads), []
-    for name, each in zip(seen.names, seen.maps):
-        levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
-        scores = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
-        labels = {"rows": seen.rows(each), "columns": seen.columns(each)}
-        maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": scores})
-    return maps
+# A text
 
 
 @dataclass(frozen=True)
 class Look:
-    """The maps of a pass, the names of their layers, the tokens of each tower, and the scores of each head."""
+    """The maps of a pass, the tokens of each tower, and the scores of each head."""
 
     tokens: Mapping[str, Sequence[str]]
     maps: Sequence[Map]
     heads: Sequence[Mapping[str, Any]]
 
     @property
-    def names(self) -> list[str]:
-        """A name for each map: `3`, where there are two towers `encoder.3`, `decoder.3` and `cross.3`; where a layer
-        has several mixers, that of the branch too.
+    def layers(self) -> list[dict[str, Any]]:
+        """The `name`, `tower`, `layer` and `slot` of each map. The name is `3`, where there are two towers `encoder.3`,
+        `decoder.3` and `cross.3`; where a layer has several mixers, it has that of the branch too.
         """
         groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (len(self.tokens) > 1) for each in self.maps]
         plain = [f"{group}{each.layer}" for group, each in zip(groups, self.maps)]
         branches = [each.name.partition("branches.")[2].partition(".")[0] or each.name for each in self.maps]
-        return [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
-
-    def rows(self, each: Map) -> list[str]:
-        """The labels of the queries of a map."""
-        return _labels(self.tokens[each.tower], each.weights.shape[1])
-
-    def columns(self, each: Map) -> list[str]:
-        """The labels of the keys of a map: tokens, behind the learned ones."""
-        of = self.tokens["encoder" if each.slot == "cross" else each.tower]
-        return [f"learned {number}" for number in range(each.before)] + _labels(of, each.of_tokens.shape[2])
+        names = [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
+        of = ({"tower": each.tower, "layer": each.layer, "slot": each.slot} for each in self.maps)
+        return [{"name": name, **place} for name, place in zip(names, of)]
 
 
 def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]) -> Look:
@@ -245,6 +190,44 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     return prompt(written, source=sources[0] if sources else None)
 
 
-def _labels(tokens: Sequence[str], count: int) -> list[str]:
+def spelled(codec: Codec | None, ids: Mapping[str, int], token: int) -> str:
+    """The name of a special token, the text of another, or its number where there is none."""
+    names = [f"[{name.upper()}]" for name, number in ids.items() if number == token]
+    return names[0] if names else str(token) if codec is None or token >= codec.size else codec.decode([token])
+
+
+# The page
+
+
+def page(seen: Look, title: str) -> str:
+    """One HTML file."""
+    parts = (files("scaling.inside") / name for name in ("page.html", "page.css", "page.js"))
+    body, css, script = (part.read_text(encoding="utf-8") for part in parts)
+    text = json.dumps({"maps": _drawn(seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for mark in "<>&":  # so that no text can end the element
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    data = tag("script", Html(text), type="application/json", id="data")
+    return shell(title, join(tag("header", tag("h1", title)), Html(body), data), css, script)
+
+
+def _drawn(seen: Look) -> list[dict[str, Any]]:
+    """The data of the page: the weights of each map in 256 levels, with labels of its queries and keys: tokens, behind
+    learned keys.
+    """
+    heads, maps = iter(seen.heads), []
+    for layer, each in zip(seen.layers, seen.maps):
+        _, queries, keys = each.of_tokens.shape
+        read = seen.tokens["encoder" if each.slot == "cross" else each.tower]
+        columns = [*(f"learned {number}" for number in range(each.before)), *_labels(read, keys)]
+        labels = {"rows": _labels(seen.tokens[each.tower], queries), "columns": columns}
+        levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
+        scores = [dict(list(next(heads).items())[4:]) for _ in each.weights]
+        maps.append(
+            {"name": layer["name"], "shape": list(each.weights.shape), **labels, "levels": levels, "scores": scores}
+        )
+    return maps
+
+
+def _labels(tokens: Sequence[str], count: int) -> Sequence[str]:
     """The tokens, or numbers where a stack has made another number of places of them."""
-    return list(tokens) if len(tokens) == count else [str(number) for number in range(count)]
+    return tokens if len(tokens) == count else [str(number) for number in range(count)]

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.look import TowerName, stream
+from scaling.inside.look import TowerName, stream, towers
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained, unfinetuned
@@ -101,11 +101,9 @@ def texts_of(
     source: Pretrained, task: str, words: Sequence[str], runs: str | Path
 ) -> tuple[Sequence[str], Callable[[str, Reading], Iterator[Labelled]]]:
     """The classes and the texts of a split of a task of tags, or of what a run's own data can be probed for."""
-    if words and task in (RANKS, SUCCESSOR):
-        raise ScalingError(
-            "overrides are of a task, and this probe reads the run's own data", key=words[0], fix="leave it out"
-        )
     if task in (RANKS, SUCCESSOR):
+        what = "overrides are of a task, and this probe reads the run's own data"
+        refuse(words, what, "leave it out", key=" ".join(words))
         what, fix = "only a synthetic language has ranks", "take a run that was trained on data=synthetic"
         refuse(source.data.get("kind") != "Synthetic", what, fix, key="TASK", value=task)
         law = build("data", source.data)
@@ -120,9 +118,8 @@ def some(texts: Iterable[Labelled], limit: int) -> list[Labelled]:
     """The first texts, until `limit` classes are reached."""
     chosen, count = [], 0
     for text in texts:
-        if not len(text.labels):
-            continue
-        chosen.append(text)
+        if len(text.labels):
+            chosen.append(text)
         count += len(text.labels)
         if count >= limit:
             break
@@ -208,8 +205,7 @@ def control_task(
 def layers(model: Family, texts: Sequence[Labelled], pad: int = 0) -> list[Tensor]:
     """[n w] of each layer: the stream at the places of all texts, in their order."""
     model.eval()
-    tower: TowerName = "decoder" if model.family == "decoder" else "encoder"
-    device = next(model.parameters()).device
+    tower, device = next(iter(towers(model))), next(model.parameters()).device
     pieces: dict[int, list[Tensor]] = {}
     for numbers in batches({number: len(text.tokens) for number, text in enumerate(texts)}, TOKENS):
         tokens, padded = aligned([texts[number].tokens for number in numbers], pad, left=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scaling.base.errors import refuse
 from scaling.config.schema import overlay
-from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, switch, table, tied
+from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, Segments, switch, table, tied
 
 
 def _sizes(**keys: str | Blank | Mapping[str, Any]) -> dict[str, Any]:
@@ -82,16 +82,17 @@ def _gpt(activation: Any, residual: str, last: Any) -> dict[str, Any]:
     )
 
 
-# GPT-1's "gelu" has always been the tanh form.
-_GPT1_WORDS = {"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}
-
-
 class GPT1(Format):
     """GPT-1: GPT-2 with norms behind the branches. (Radford et al. 2018)"""
 
     architecture = "OpenAIGPTLMHeadModel"
     config = {"model_type": "openai-gpt", "tie_word_embeddings": True}
-    model = _gpt(Blank("afn", default="gelu", values=_GPT1_WORDS), "Post", "NoNorm")
+    # Its "gelu" has always been the tanh form.
+    model = _gpt(
+        Blank("afn", default="gelu", values={"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}),
+        "Post",
+        "NoNorm",
+    )
     size = _sizes(width="n_embd", layers="n_layer", heads="n_head", vocabulary="vocab_size", length="n_positions")
     names = table(_GPT_NAMES, tokens="tokens_embed", positions="positions_embed", layer="transformer.h.*")
 
@@ -264,7 +265,7 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
 _BERT_ACTIVATION = _activation("hidden_act", "gelu")
 _BERT_NORM = _norm("LayerNorm", "layer_norm_eps", 1e-12)
 _BERT_DROPOUT = _dropout("hidden_dropout_prob")
-_SEGMENTS = Blank("type_vocab_size", default=2, least=1)
+_SEGMENTS = Segments("type_vocab_size", default=2)
 # A head of tasks drops as the stack does where its own fraction is not written.
 _HEAD_DROPOUT = _dropout("classifier_dropout", "hidden_dropout_prob")
 _POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
@@ -523,9 +524,6 @@ def _two_towers(cross: Mapping[str, Any]) -> dict[str, Any]:
 _T5_NORM = _norm("RMSNorm", "layer_norm_epsilon", 1e-6)
 _T5_DROPOUT = {"dropout": _dropout("dropout_rate")}
 _T5_ATTENTION = {"scale": "none", **_T5_DROPOUT}
-# The first key is the newer one; the second also stated whether the tables were tied.
-_T5_SCALES = {True: "inverse_sqrt_width", False: "none"}
-_T5_SCALE = Blank("scale_decoder_outputs", "tie_word_embeddings", default=True, values=_T5_SCALES)
 _T5_NAMES = """
     encoder.embedding.table                            shared.weight
     <tower>.stack.positions.0.table                    <tower>.<first>.relative_attention_bias.weight
@@ -565,7 +563,16 @@ class T5(Format):
         },
         stack={"kind": "Sequential", "norm": _T5_NORM, **_T5_DROPOUT},
         **_two_towers(_T5_ATTENTION),
-        head={"kind": "Linear", "scale": _T5_SCALE},
+        head={
+            "kind": "Linear",
+            # The first key is the newer one; the second also stated whether the tables were tied.
+            "scale": Blank(
+                "scale_decoder_outputs",
+                "tie_word_embeddings",
+                default=True,
+                values={True: "inverse_sqrt_width", False: "none"},
+            ),
+        },
         tie=["encoder", "decoder", "head"],
     )
     size = _sizes(
@@ -584,21 +591,24 @@ class T5(Format):
     omitted = ("lm_head.weight",)
 
 
-_T5_GATED = {"kind": "Gated", "activation": ACTIVATIONS["gelu_new"], "bias": False, **_T5_DROPOUT}
-
-
 class T5v1_1(T5):
     """T5 v1.1: gated feed-forward layers, an output table of its own. (Shazeer 2020)"""
 
     config = {**T5.config, "feed_forward_proj": "gated-gelu"}
-    model = overlay(T5.model, {"block": {"channel": _T5_GATED}, "tie": ["encoder", "decoder"]})
+    model = overlay(
+        T5.model,
+        {
+            "block": {
+                "channel": {"kind": "Gated", "activation": ACTIVATIONS["gelu_new"], "bias": False, **_T5_DROPOUT}
+            },
+            "tie": ["encoder", "decoder"],
+        },
+    )
     names = table(_T5_NAMES, **_T5_PARTS, ours="{gate,hidden,out}", theirs="{wi_0,wi_1,wo}")
 
 
 _BART_DROPOUT = _dropout("dropout")
 _BART_ATTENTION = {"bias": True, "dropout": _dropout("attention_dropout", default=0.0)}
-_BART_SCALE = Blank("scale_embedding", default=False, values={False: "none", True: "sqrt_width"})
-_BART_TABLES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 _BART_CONFIG = {
     "normalize_before": False,
     "add_final_layer_norm": False,
@@ -625,7 +635,12 @@ class BART(Format):
             "bias": True,
             "dropout": _dropout("activation_dropout", default=0.0),
         },
-        embedding={"kind": "Token", "scale": _BART_SCALE, "norm": "LayerNorm", "dropout": _BART_DROPOUT},
+        embedding={
+            "kind": "Token",
+            "scale": Blank("scale_embedding", default=False, values={False: "none", True: "sqrt_width"}),
+            "norm": "LayerNorm",
+            "dropout": _BART_DROPOUT,
+        },
         position={"kind": "Learned", "offset": 2},
         stack=_NO_LAST_NORM,
         **_two_towers(_BART_ATTENTION),
@@ -651,8 +666,12 @@ class BART(Format):
         layer="model.{encoder,decoder}.layers.*",
         qkvo="{q_proj,k_proj,v_proj,out_proj}",
     )
-    copies = dict.fromkeys(_BART_TABLES, "model.shared.weight")
-    zeros = ("final_logits_bias",)
+    copies = {
+        "lm_head.weight": "model.shared.weight",
+        "model.encoder.embed_tokens.weight": "model.shared.weight",
+        "model.decoder.embed_tokens.weight": "model.shared.weight",
+        "final_logits_bias": None,
+    }
 
 
 class Marian(BART):
@@ -674,7 +693,6 @@ class Marian(BART):
         },
     )
     names = (*BART.names, *table("head.bias  final_logits_bias  row"))
-    zeros = ()
 
 
 # Llama and its relatives, and GPT-NeoX, which is Pythia's format
@@ -751,8 +769,8 @@ class Qwen2(Llama):
 
 _CENTERED = {**_RMS, "gain": "zero_centered"}
 # Releases call it gelu, and have always computed the tanh form.
-_TANH = {"gelu_pytorch_tanh": ACTIVATIONS["gelu_pytorch_tanh"], "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
-_GEMMA_ACTIVATION = Blank("hidden_act", default="gelu", values={**_TANH, **ACTIVATIONS, **_TANH})
+_TANH = ACTIVATIONS["gelu_pytorch_tanh"]
+_GEMMA_WORDS = {"gelu_pytorch_tanh": _TANH, **ACTIVATIONS, "gelu": _TANH}
 
 
 class Gemma(Llama):
@@ -764,7 +782,10 @@ class Gemma(Llama):
         Llama.model,
         {
             "embedding": {"kind": "Token", "scale": "sqrt_width"},
-            "block": {"norm": _CENTERED, "channel": {"activation": _GEMMA_ACTIVATION, "bias": False}},
+            "block": {
+                "norm": _CENTERED,
+                "channel": {"activation": Blank("hidden_act", default="gelu", values=_GEMMA_WORDS), "bias": False},
+            },
             "stack": {"norm": _CENTERED},
             "tie": tied("decoder"),
         },

@@ -24,14 +24,12 @@ from scaling.config.schema import joined, kinds
 from scaling.data.codec import Codec
 from scaling.data.store import TOKENIZER
 from scaling.interop import weights
-from scaling.interop.template import DERIVED, Format, at, complete, fill, matched, to_ours, to_theirs
+from scaling.interop.template import DERIVED, Format, complete, matched, to_ours, to_theirs
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _SPECIALS = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
-# Checkpoints made before these words were settled.
-_OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
 _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
 _FRAMES = {
     "Encoder": ("{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"),
@@ -71,34 +69,114 @@ def empty(sections: Mapping[str, Any]) -> Family:
         return build_model(sections)
 
 
+def heads_of(sections: Mapping[str, Any]) -> int:
+    """The number of heads of a tensor that is joined head by head, as formats of one tower do."""
+    return sections["size"].get("heads", 1)
+
+
+# Formats
+
+
+def formats() -> dict[str, type[Format]]:
+    """Every format by name, in the order in which they are tried: first those that joined."""
+    extensions = joined("format")
+    for name, form in extensions.items():
+        fix = "derive it from scaling.interop.template.Format"
+        refuse(not issubclass(form, Format), f"{name} is not a format", fix)
+    return extensions | kinds("format")
+
+
+def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
+    """The first format that can express this model, of those with that name or architecture, and its config.json."""
+    ours, available = complete(sections["model"], sections["size"]), formats()
+    forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
+    refuse(not forms, "invalid choice of a format", nearest(str(name), available), key="--format", value=name)
+    kind = ours["model"]["kind"]
+    tried = [(form, *matched(form, ours)) for form in forms if form.model["kind"] == kind]
+    what = f"{name or 'transformers'} has no model of this kind"
+    refuse(not tried, what, key="model.kind", value=kind)
+    form, config, unlike = min(tried, key=lambda attempt: len(attempt[2]))
+    if unlike:
+        key, value, theirs = unlike[0]
+        others = f" (and {len(unlike) - 1} more differences)" if len(unlike) > 1 else ""
+        whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
+        raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
+    return form, config
+
+
+def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
+    """The formats that a config.json may be of, first those of the architecture that it names."""
+    available, kind = formats().values(), config.get("model_type")
+    candidates = [form for form in available if form.config["model_type"] == kind]
+    fix = nearest(str(kind), {str(form.config["model_type"]) for form in available})
+    refuse(not candidates, "no table for it", fix, file=path, key="model_type", value=kind)
+    named = config.get("architectures") or []
+    refuse(not isinstance(named, list), "expected a list of names", file=path, key="architectures", value=named)
+    return sorted(candidates, key=lambda form: form.architecture not in named)
+
+
+# Reading
+
+
 def read(folder: str | Path) -> Saved:
     """Read a folder of transformers into our names, by the first format whose config and tensors fit."""
     folder = Path(folder)
-    config, tensors = weights.read_object(folder, CONFIG, "transformers"), dict[str, Tensor]()
-    errors = list[tuple[bool, ScalingError]]()
-    for form in _candidates(config, folder / CONFIG):
-        place = folder / CONFIG
+    config, path = weights.read_object(folder, CONFIG, "transformers"), folder / CONFIG
+    fitting, errors = list[tuple[type[Format], dict[str, Any], dict[str, Tensor]]](), list[ScalingError]()
+    for form in _candidates(config, path):
         try:
-            model, size = fill(form.model, config), fill(form.size, config)
-            sections = {"model": model, "size": {key: value for key, value in size.items() if value is not None}}
-            ours = weights.of(empty(sections))
-            theirs = to_theirs(form.names, ours, heads_of(sections))
-            place = weights.place(folder)
-            tensors = tensors or weights.read_folder(folder)
-            plain = _plain(form, dict(tensors), theirs)
+            sections = form.read(config)
+            fitting.append((form, sections, weights.of(empty(sections))))
+        except ScalingError as error:
+            errors.append(error.at(file=path))
+    if fitting:  # what is wrong with the tensors is said of the formats that the config fits
+        tensors, errors = weights.read_folder(folder), []
+    for form, sections, ours in fitting:
+        theirs = to_theirs(form.names, ours, heads_of(sections))
+        try:
+            plain = _plain(form, tensors, theirs)
             weights.check(plain, theirs)
         except ScalingError as error:
-            errors.append((place.name == CONFIG, error.at(file=place)))
+            errors.append(error.at(file=folder))
             continue
-        # The ids of a model's first release are written by default, whatever the vocabulary.
-        vocabulary, given = range(size["vocabulary"]), {name: config.get(key) for name, key in _IDS.items()}
-        tokens = {name: token[0] if isinstance(token, list) and token else token for name, token in given.items()}
-        ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
         converted = to_ours(form.names, ours, plain, heads_of(sections))
         converted |= {name: torch.zeros(ours[name].shape) for name in form.absent}
         tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
-        return Saved(sections, converted, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
-    raise min(errors, key=lambda error: error[0])[1]  # of the tensors, where the config fits a format
+        place = {"folder": str(folder.resolve())}
+        return Saved(sections, converted, _known_ids(config, sections), tokenizer=tokenizer, place=place)
+    raise errors[0]
+
+
+def _plain(form: type[Format], stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file without what files may repeat or leave out."""
+    names, tensors = {*expected, *form.copies}, dict[str, Tensor]()
+    for name, tensor in stored.items():
+        # Checkpoints made before these words were settled.
+        word = re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
+        tensors[form.prefix + word if form.prefix + word in names else word] = tensor
+    for copy, source in form.copies.items():
+        if copy not in expected and copy in tensors:
+            tensor = tensors.pop(copy)
+            same = torch.zeros_like(tensor) if source is None else tensors.setdefault(source, tensor)
+            refuse(not torch.equal(same, tensor), f"{copy} should be {source or 'zero'} and is not")
+        elif copy in expected and copy in form.omitted and source in tensors:
+            tensors.setdefault(copy, tensors[source].clone())
+    extra = [name for name in tensors if name not in expected]
+    derived = {name for name in extra for pattern in DERIVED if fnmatch(name, pattern)}
+    return {name: tensor for name, tensor in tensors.items() if name not in derived}
+
+
+def _known_ids(config: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of special tokens, of several for one the first. Those of a model's first release are written by default,
+    whatever the vocabulary.
+    """
+    given = {name: config.get(key) for name, key in _IDS.items()}
+    tokens = {name: token[0] if isinstance(token, list) and token else token for name, token in given.items()}
+    vocabulary = range(sections["size"]["vocabulary"])
+    return {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
+
+
+# Writing
 
 
 def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
@@ -109,7 +187,8 @@ def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[For
         raise ScalingError("transformers has no tuned model", key="tuning.kind", value=kind, fix=fix)
     folder = Path(folder)
     form, config = choose(saved.sections, name)
-    dtype = next(iter(saved.tensors.values())).dtype
+    tensors = to_theirs(form.names, form.folded(saved.tensors), heads_of(saved.sections))
+    dtype = next(iter(tensors.values())).dtype
     config = {**_ids(form, saved.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
     if "id2label" in config:
@@ -117,12 +196,22 @@ def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[For
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = form.folded(saved.tensors)
-    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(saved.sections)))
+    weights.save(folder / weights.FILE, tensors)
     atomic.write_json(folder / CONFIG, config)
     if saved.tokenizer is not None:
         write_tokenizer(folder, saved.tokenizer, saved)
     return form
+
+
+def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
+    """The ids that transformers needs to generate; unspecified, a model would take those of its first release."""
+    entries = {key: ids.get(name) for name, key in _IDS.items()}
+    if form.model["kind"] == "EncoderDecoder":
+        return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}
+    start = entries.pop(_IDS["start"])
+    if form.model["kind"] == "Decoder" and start is not None:
+        entries |= {_IDS["bos"]: start, _IDS["start"]: start}  # transformers reads the first, and we the second
+    return entries
 
 
 def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
@@ -134,8 +223,8 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     added = sorted((number, name) for name, number in ids.items() if number >= codec.size)
     for number, name in added:  # the mask takes the space before it, as ours does
         inner.add_special_tokens([AddedToken(f"[{name.upper()}]", special=True, lstrip=name == "mask")])
-        if inner.token_to_id(f"[{name.upper()}]") != number:
-            raise ScalingError(f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
+        is_other = inner.token_to_id(f"[{name.upper()}]") != number
+        refuse(is_other, f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
     spelled = {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
     single, pair = _FRAMES[model["kind"]]
     names = set(re.findall(r"\{(\w+)\}", pair))
@@ -154,92 +243,3 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     inner.encode_special_tokens = False  # a mask that is written in a text is one
     atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)
     atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": saved.sections["size"]["length"]})
-
-
-def formats() -> dict[str, type[Format]]:
-    """Every format by name, in the order in which they are tried: first those that joined."""
-    extensions = joined("format")
-    for name, form in extensions.items():
-        refuse(
-            not issubclass(form, Format), f"{name} is not a format", "derive it from scaling.interop.template.Format"
-        )
-    return extensions | kinds("format")
-
-
-def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
-    """The first format that can express this model, of those with that name or architecture, and its config.json."""
-    ours, available = complete(sections["model"], sections["size"]), formats()
-    forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
-    refuse(not forms, "invalid choice of a format", nearest(str(name), available), key="--format", value=name)
-    kind = ours["model"]["kind"]
-    tried = [(form, *matched(form, ours)) for form in forms if form.model["kind"] == kind]
-    if not tried:
-        whose = "transformers" if name is None else name
-        raise ScalingError(f"{whose} has no model of this kind", key="model.kind", value=kind)
-    form, config, unlike = min(tried, key=lambda attempt: len(attempt[2]))
-    if unlike:
-        key, value, theirs = unlike[0]
-        others = f" (and {len(unlike) - 1} more differences)" if len(unlike) > 1 else ""
-        whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
-        raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
-    return form, config
-
-
-def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
-    """The formats that a config.json may be of, first the one that it names."""
-
-    def contradictions(form: type[Format]) -> list[str]:
-        return [key for key, value in form.config.items() if at(config, key) not in (None, value)]
-
-    kind, named = config.get("model_type"), config.get("architectures") or []
-    if not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
-        raise ScalingError("expected a list of names", file=path, key="architectures", value=named)
-    available = formats().values()
-    candidates = [form for form in available if form.config["model_type"] == kind]
-    if not candidates:
-        kinds = {form.config["model_type"] for form in available}
-        raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
-    candidates.sort(key=lambda form: form.architecture not in named)
-    fitting = [form for form in candidates if not contradictions(form)]
-    if fitting:
-        return fitting
-    key = contradictions(candidates[0])[0]
-    fix = f"it must be {' or '.join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))}"
-    raise ScalingError("there is no piece for it", file=path, key=key, value=at(config, key), fix=fix)
-
-
-def _plain(form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file without what files may repeat or leave out."""
-    for old, new in _OLD_WORDS.items():
-        tensors = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in tensors.items()}
-    if form.prefix and not any(name.startswith(form.prefix) for name in tensors):
-        names = {*expected, *form.copies}
-        tensors = {form.prefix + name if form.prefix + name in names else name: t for name, t in tensors.items()}
-    for copy, source in form.copies.items():
-        if copy not in expected and copy in tensors:
-            tensor = tensors.pop(copy)
-            refuse(not torch.equal(tensors.setdefault(source, tensor), tensor), f"{copy} should be {source} and is not")
-        elif copy in expected and copy in form.omitted and source in tensors:
-            tensors.setdefault(copy, tensors[source].clone())
-    for name in tensors.keys() - expected.keys():
-        refuse(name in form.zeros and tensors[name].any(), f"{name} should be zero and is not")
-        if name in form.zeros or any(fnmatch(name, pattern) for pattern in DERIVED):
-            del tensors[name]
-    return tensors
-
-
-def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
-    """The ids that transformers needs to generate; unspecified, a model would take those of its first release."""
-    entries = {key: ids.get(name) for name, key in _IDS.items()}
-    if form.model["kind"] == "EncoderDecoder":
-        return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}
-    start = entries.pop(_IDS["start"])
-    if form.model["kind"] == "Decoder" and start is not None:
-        entries |= {_IDS["bos"]: start, _IDS["start"]: start}  # transformers reads the first, and we the second
-    return entries
-
-
-def heads_of(sections: Mapping[str, Any]) -> int:
-    """The number of heads of a tensor that is joined head by head."""
-    size = sections["size"]
-    return size["heads"] if "heads" in size else size["decoder"]["heads"]

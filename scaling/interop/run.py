@@ -69,7 +69,7 @@ def write(folder: str | Path, saved: Saved, origin: str) -> None:
     # The objective that the family's own config names, so that the folder can be trained on as it is.
     tree = {**saved.sections, "objective": load(family(saved.sections["model"]))["objective"]}
     Config(tree, dict.fromkeys((key for key, _ in walk(tree)), origin)).save(folder / CONFIG)
-    weights.write(folder / weights.FILE, saved.tensors)
+    weights.save(folder / weights.FILE, saved.tensors)
     if saved.ids:
         atomic.write_json(folder / IDS, saved.ids)
     if saved.tokenizer is not None:
@@ -91,12 +91,9 @@ def _own(folder: Path) -> Saved:
 
 def _of_ledger(folder: Path, step: int | None = None) -> Saved:
     runs = folder.parents[1]
-    try:
-        spec = (document.read(folder / SPEC) or {})["spec"]
-    except (document.Damaged, KeyError):
-        raise ScalingError("the run has no spec that can be read", file=folder / SPEC) from None
-    checkpoint = _checkpoint(folder, step)
-    tokenizer = store.tokenizer(spec["data"], runs)
+    spec: dict[str, Any] = (document.read_valid(folder / SPEC) or {}).get("spec", {})
+    refuse(not spec, "the run has no spec that can be read", file=folder / SPEC)
+    checkpoint, tokenizer = _checkpoint(folder, step), store.tokenizer(spec["data"], runs)
     saved = _saved(spec, checkpoint.folder / CHECKPOINT_WEIGHTS, _base(checkpoint, runs))
     specials, labels = _learned(spec, runs)
     ids, head = _started(specials, spec["model"]["kind"]), spec["model"]["head"]
@@ -171,9 +168,10 @@ def _saved(tree: Mapping[str, Any], file: Path, below: Mapping[str, Tensor] = {}
     """The tensors of a weight file, and those of `below` that it leaves out."""
     described = sections(tree)
     model = huggingface.empty(described)
-    first = weights.first_names(model)
-    tensors = weights.once(weights.read(file), first, file)
-    for name in first.keys() & below.keys():
-        tensors.setdefault(first[name], below[name].float())
+    tensors = weights.once(weights.read(file), model, file)
+    for _, (first, *others) in weights.aliases(model):
+        for name in (first, *others):
+            if name in below:
+                tensors.setdefault(first, below[name].float())
     weights.check(tensors, weights.of(model), file)
     return Saved(described, tensors)

@@ -13,8 +13,12 @@ from torch import Tensor
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config import schema
-from scaling.config.schema import overlay
+from scaling.config.schema import overlay, walk
 from scaling.config.shape import Shape
+from scaling.ledger.document import differences, mapped
+from scaling.model.two_towers import TOWER
+
+# Tensors
 
 PARTS = {
     "decoder": "decoder.stack.blocks.*.branches",
@@ -27,11 +31,30 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Name:
-    """One line of a table: our tensors, in the order in which theirs joins them."""
+    """One line of a table: our tensors, in the order in which theirs joins them, and its layout: `plain`, `transposed`,
+    `row` (a vector as a matrix of one row) or `by_head` (joined head by head).
+    """
 
     ours: tuple[str, ...]
     theirs: str
     layout: str = "plain"
+
+    def join(self, parts: list[Tensor], heads: int) -> Tensor:
+        """Their tensor of ours."""
+        if self.layout == "by_head":
+            return torch.cat([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 1)
+        joined = torch.cat(parts) if len(parts) > 1 else parts[0]
+        if self.layout == "transposed":
+            return joined.t()
+        return joined[None] if self.layout == "row" else joined
+
+    def split(self, tensor: Tensor, heads: int) -> list[Tensor]:
+        """Our tensors of theirs."""
+        if self.layout == "by_head":
+            return [part.flatten(0, 1) for part in tensor.unflatten(0, (heads, -1)).chunk(len(self.ours), 1)]
+        if self.layout == "transposed":
+            tensor = tensor.t()
+        return list((tensor[0] if self.layout == "row" else tensor).chunk(len(self.ours)))
 
 
 def table(text: str, **parts: str) -> tuple[Name, ...]:
@@ -40,34 +63,33 @@ def table(text: str, **parts: str) -> tuple[Name, ...]:
         text = text.replace(f"<{part}>", meaning)
     names = []
     for ours, theirs, *layout in filter(None, map(str.split, text.splitlines())):
-        for our, their in zip(_expanded(ours), _expanded(theirs), strict=True):
-            joined = re.search(r"\{([^{}]*)\}", our)
-            each = [our] if joined is None else [our.replace(joined[0], part) for part in joined[1].split("+")]
-            names.append(Name(tuple(each), their, *layout))
+        for our, their in zip(_expanded(ours, ","), _expanded(theirs, ","), strict=True):
+            names.append(Name(tuple(_expanded(our, "+")), their, *layout))
     return tuple(names)
 
 
-def _expanded(pattern: str) -> Iterator[str]:
-    pieces = re.split(r"(\{[^{}+]*\})", pattern)
-    choices = [piece[1:-1].split(",") if piece.startswith("{") and "+" not in piece else [piece] for piece in pieces]
+def _expanded(pattern: str, mark: str) -> Iterator[str]:
+    """The names that a pattern stands for: one for each part of its braces, which the mark separates."""
+    pieces = re.split(rf"\{{([^{{}}]*\{mark}[^{{}}]*)\}}", pattern)  # what is in braces is at the odd places
+    choices = [piece.split(mark) if number % 2 else [piece] for number, piece in enumerate(pieces)]
     return map("".join, itertools.product(*choices))
 
 
 def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
     """The table's lines for the tensors that we have, layers numbered."""
-    present, lines = set(ours), {}
-    for name in names:
-        pattern = re.compile(re.escape(name.ours[0]).replace(r"\*", r"(\d+)"))
-        for match in filter(None, map(pattern.fullmatch, present)):
-            layer = match[1] if match.groups() else ""
-            theirs = name.theirs.replace("*", layer)
-            lines[theirs] = Name(tuple(part.replace("*", layer) for part in name.ours), theirs, name.layout)
-    return list(lines.values())
+    present = set(ours)
+    numbers = sorted({part for name in present for part in name.split(".") if part.isdecimal()}, key=int)
+    numbered = (
+        Name(tuple(part.replace("*", number) for part in name.ours), name.theirs.replace("*", number), name.layout)
+        for name in names
+        for number in (numbers if "*" in name.theirs else [""])
+    )
+    return [name for name in numbered if name.ours[0] in present]
 
 
 def to_theirs(names: Iterable[Name], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
     """Our tensors under their names, laid out as theirs."""
-    return {pair.theirs: join(pair, [tensors[o] for o in pair.ours], heads) for pair in pairs(names, tensors)}
+    return {pair.theirs: pair.join([tensors[name] for name in pair.ours], heads) for pair in pairs(names, tensors)}
 
 
 def to_ours(names: Iterable[Name], ours: Iterable[str], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
@@ -75,85 +97,59 @@ def to_ours(names: Iterable[Name], ours: Iterable[str], tensors: Mapping[str, Te
     return {
         name: part
         for pair in pairs(names, ours)
-        for name, part in zip(pair.ours, split(pair, tensors[pair.theirs], heads), strict=True)
+        for name, part in zip(pair.ours, pair.split(tensors[pair.theirs], heads), strict=True)
     }
 
 
-def join(pair: Name, parts: list[Tensor], heads: int, *, is_product: bool = False) -> Tensor:
-    """Their tensor of ours; a map's matrix as a product B A is joined by the rows of B, which no format transposes."""
-    if pair.layout == "by_head":
-        return torch.cat([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 1)
-    joined = torch.cat(parts) if len(parts) > 1 else parts[0]
-    if pair.layout == "transposed" and not is_product:
-        return joined.t()
-    return joined[None] if pair.layout == "row" else joined
-
-
-def split(pair: Name, tensor: Tensor, heads: int, *, is_product: bool = False) -> list[Tensor]:
-    """Our tensors of theirs."""
-    count = len(pair.ours)
-    if pair.layout == "by_head":
-        return [part.flatten(0, 1) for part in tensor.unflatten(0, (heads, -1)).chunk(count, 1)]
-    if pair.layout == "transposed" and not is_product:
-        tensor = tensor.t()
-    return list((tensor[0] if pair.layout == "row" else tensor).chunk(count))
+# Values of config.json
 
 
 class Blank:
     """A value in config.json, under `keys`: the names that versions of the format gave it, the first that is not null.
 
     `values` maps each of theirs to ours, where the two differ; of several that are one for us we write the
-    first. `less` is how much more theirs counts than ours, `least` the least that theirs can be. Dots in a key lead
-    into nested objects. Without a `default` a file needs the key.
+    first. `less` is how much more theirs counts than ours. Dots in a key lead into nested objects. Without a `default`
+    a file needs the key.
     """
 
-    def __init__(
-        self,
-        *keys: str,
-        default: Any = ...,
-        values: Mapping[Any, Any] | None = None,
-        less: int = 0,
-        least: int | None = None,
-    ):
-        self.keys, self.default, self.values, self.less, self.least = keys, default, values, less, least
+    def __init__(self, *keys: str, default: Any = ..., values: Mapping[Any, Any] | None = None, less: int = 0):
+        self.keys, self.default, self.values, self.less = keys, default, values, less
 
     def read(self, config: Mapping[str, Any]) -> Any:
-        """Our value, from theirs."""
+        """Our value, from config.json."""
         entries = ((key, at(config, key)) for key in self.keys)
         key, value = next((entry for entry in entries if entry[1] is not None), (self.keys[0], self.default))
         refuse(value is ..., "it is not there", key=key)
         if self.values is not None:
-            for theirs, ours in self.values.items():
-                if theirs == value:
-                    return ours
+            ours = [ours for theirs, ours in self.values.items() if theirs == value]
             fix = nearest(str(value), map(str, self.values))
-            raise ScalingError("no piece corresponds to it", key=key, value=value, fix=fix)
-        if not self.less and self.least is None:
-            return value
-        refuse(not isinstance(value, int), "expected a whole number", key=key, value=value)
-        if self.least is not None and value < self.least:
-            raise ScalingError(f"transformers has no such model; {self.least} is the least", key=key, value=value)
-        return value - self.less
+            refuse(not ours, "no piece corresponds to it", fix, key=key, value=value)
+            return ours[0]
+        refuse(self.less and not isinstance(value, int), "expected a whole number", key=key, value=value)
+        return value - self.less if self.less else value
 
-    def write(self, ours: Any) -> Any:
+    def theirs(self, ours: Any) -> Any:
         """Their value for ours, or None where they have none."""
         if self.values is not None:
             return next((theirs for theirs, value in self.values.items() if value == ours), None)
-        if self.least is not None and ours < self.least:
-            return None
         return ours + self.less if self.less else ours
+
+
+class Segments(Blank):
+    """The number of kinds of sentences, which is not 0 in transformers."""
+
+    def theirs(self, ours: Any) -> Any:
+        return ours or None
 
 
 class Names(Blank):
     """The number of classes, from the map of their names by id that config.json has where they are not two."""
 
     def read(self, config: Mapping[str, Any]) -> int:
-        names, count = at(config, self.keys[0]), at(config, "num_labels")
-        if isinstance(names, Mapping) and names:
-            return len(names)
-        return count if isinstance(count, int) else 2
+        names = at(config, self.keys[0])
+        return len(names) if isinstance(names, Mapping) and names else 2
 
-    def write(self, ours: Any) -> Any:
+    def theirs(self, ours: Any) -> Any:
         return {str(index): f"LABEL_{index}" for index in range(ours)}
 
 
@@ -183,26 +179,32 @@ def put(config: dict[str, Any], dotted: str, value: Any) -> None:
     config[last] = value
 
 
-def fill(template: Any, config: Mapping[str, Any]) -> Any:
-    """The template with every blank filled from config.json."""
-    if isinstance(template, Blank):
-        return template.read(config)
-    if isinstance(template, Mapping):
-        return {key: fill(value, config) for key, value in template.items()}
-    return template
+# Our sections beside a format's
 
-
+TOWERS = ("encoder", "decoder")
 Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
 
 
 def matched(form: type[Format], ours: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mismatch]]:
-    """The config.json that the blanks of a format make of our completed config, and where ours differs from the
+    """The config.json that the blanks of a format make of our completed sections, and where ours differ from the
     template with that in its blanks.
 
     Of blanks with one key the first writes it, and others differ where they disagree.
     """
-    config: dict[str, Any] = {}
-    filled, unlike = _filled(_spread(form.model, form.size), ours, config), list[Mismatch]()
+    template, values, config = _spread(form.model, form.size), dict(walk(ours)), dict[str, Any]()
+    for key, blank in walk(template):
+        theirs = blank.theirs(values[key]) if isinstance(blank, Blank) and values.get(key) is not None else None
+        for name in () if theirs is None else blank.keys:
+            if at(config, name) is None:
+                put(config, name, theirs)
+
+    def read(leaf: Any) -> Any:
+        try:
+            return leaf.read(config) if isinstance(leaf, Blank) else leaf
+        except ScalingError:
+            return f"no such value in {leaf.keys[0]}"
+
+    filled, unlike = mapped(template, read), list[Mismatch]()
     try:
         theirs = complete(filled["model"], filled["size"])
     except ScalingError as error:  # sizes that only ours can have: compare the rest
@@ -210,88 +212,51 @@ def matched(form: type[Format], ours: Mapping[str, Any]) -> tuple[dict[str, Any]
         theirs = complete(filled["model"], ours["size"])
     for key, value in form.config.items():
         put(config, key, value)
-    return config, [*unlike, *_differences(ours, theirs)]
-
-
-def _filled(template: Any, ours: Any, config: dict[str, Any]) -> Any:
-    """The template with what its blanks read once our values are in `config`; words where one cannot be written."""
-    if isinstance(template, Mapping):
-        within = ours if isinstance(ours, Mapping) else {}
-        return {key: _filled(part, within.get(key), config) for key, part in template.items()}
-    if not isinstance(template, Blank):
-        return template
-    theirs = None if ours is None else template.write(ours)
-    for key in template.keys if theirs is not None else ():
-        if at(config, key) is None:
-            put(config, key, theirs)
-    try:
-        return template.read(config)
-    except ScalingError:
-        return f"no such value in {template.keys[0]}"
-
-
-TOWERS = ("encoder", "decoder")
-_TOWER_SLOTS = ("embedding", "position", "pattern", "block", "stack")
-_ABSENT = "nothing"
-
-
-def _spread(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
-    """Both sections with what an encoder-decoder's towers share written out for each of them."""
-    if not all(tower in model for tower in TOWERS):
-        return {"model": dict(model), "size": dict(size)}
-    common = {slot: model[slot] for slot in _TOWER_SLOTS if slot in model}
-    rest = {key: value for key, value in model.items() if key not in common}
-    sizes = {key: value for key, value in size.items() if key not in TOWERS}
-    return {
-        "model": {**rest, **{tower: overlay(common, dict(model[tower] or {})) for tower in TOWERS}},
-        "size": {tower: {**sizes, **(size.get(tower) or {})} for tower in TOWERS},
-    }
+    unlike += [(key, *values) for key, values in differences(ours, theirs).items() if values[0] != values[1]]
+    others = [key.removesuffix("kind") for key, *_ in unlike if key.endswith(".kind")]  # a piece differs by its kind
+    of_others = {key for key, *_ in unlike for other in others if key.startswith(other) and key != f"{other}kind"}
+    return config, [each for each in unlike if each[0] not in of_others]
 
 
 def complete(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
     """Both sections with every default written out, every kind in the long form, and one hidden width."""
-    both = _spread(model, size)
-    model_line, sizes = both["model"], both["size"]
-    towers = [(model_line[tower], sizes[tower]) for tower in TOWERS if tower in sizes]
-    for part, tower_line in towers or [(model_line, sizes)]:
-        for slot in _TOWER_SLOTS:
-            part[slot] = _spelled(slot, part[slot])
-        shape, channel = Shape.of(tower_line), part["block"].get("channel") or {}
-        tower_line.clear()
-        tower_line.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
-    for slot in ("head", "sentence", "language"):
-        model_line[slot] = _spelled(slot, model_line.get(slot))
-    if towers:
-        model_line["memory"] = _spelled("memory", model_line.get("memory", "Last"))
-        model_line["share"] = model_line.get("share", "nothing")
-    model_line["tie"] = sorted(model_line["tie"])
-    return both
+
+    def shaped(part: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
+        shape, channel = Shape.of(size), part["block"].get("channel") or {}
+        return {**asdict(shape), "hidden": shape.hidden_times(channel.pop("hidden_times", 1.0))}
+
+    model, size = _spread(model, size).values()
+    model = _spelled("model", model)
+    towers = [tower for tower in TOWERS if tower in size]
+    sizes = {tower: shaped(model[tower], size[tower]) for tower in towers} if towers else shaped(model, size)
+    return {"model": {**model, "tie": sorted(model["tie"])}, "size": sizes}
 
 
-def _spelled(slot: str, line: Any) -> Any:
-    """A line in the long form: its kind and every key of it, those of the pieces within it too."""
-    if line is None:
-        return None
-    line = {"kind": line} if isinstance(line, str) else line
-    spelled, kind = {"kind": line["kind"]}, schema.kinds(slot).get(line["kind"])
-    for key, parameter in () if kind is None else schema.keys(kind).items():
-        value = line.get(key, parameter.default)
-        spelled[key] = _spelled(key, value) if schema.is_recipe(parameter.annotation) else value
-    return spelled
+def _spread(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Both sections with what an encoder-decoder's towers share written out for each of them."""
+    if not all(tower in model for tower in TOWERS):
+        return {"model": dict(model), "size": dict(size)}
+    common = {slot: model[slot] for slot in TOWER if slot in model}
+    sizes = {key: value for key, value in size.items() if key not in TOWERS}
+    towers = {tower: overlay(common, model[tower]) for tower in TOWERS}
+    return {
+        "model": {key: value for key, value in model.items() if key not in common} | towers,
+        "size": {tower: {**sizes, **size.get(tower, {})} for tower in TOWERS},
+    }
 
 
-def _differences(ours: Any, theirs: Any, key: str = "") -> Iterator[Mismatch]:
-    """The differences of two completed trees: the dotted key and both values, a piece by its kind."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        if ours.get("kind") != theirs.get("kind"):
-            yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
-            return
-        for name in {**ours, **theirs}:
-            path = f"{key}.{name}" if key else name
-            yield from _differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), path)
-    elif ours != theirs:
-        values = (value.get("kind", value) if isinstance(value, Mapping) else value for value in (ours, theirs))
-        yield key, *values
+def _spelled(key: str, value: Any) -> Any:
+    """A value of a config with every default written out: a line of a slot has its kind and every key of that."""
+    kinds = schema.kinds(key) if key in schema.SLOTS else {}
+    line = {"kind": value} if isinstance(value, str) and value in kinds else value
+    if not isinstance(line, Mapping):
+        return line
+    kind = kinds.get(line.get("kind", ""))
+    keys = {} if kind is None else schema.keys(kind)
+    defaults = {
+        name: each.default for name, each in keys.items() if name not in line and each.default is not each.empty
+    }
+    return {name: _spelled(name, part) for name, part in {**line, **defaults}.items()}
 
 
 # config.json's word for an activation, and our piece.
@@ -315,11 +280,11 @@ class Format:
 
     `config` is what its config.json always contains (None: null, or nothing), `model` and `size` are our sections with
     blanks for what it may contain, and `names` what its tensors are called, the embedding first. A weight file may also
-    hold `copies` (a tensor under a second name, as a tied head's of the embedding, which need not be listed) and
-    `zeros` (a bias that no training moves), which are checked, and `DERIVED` tensors; none of them is written. Of
-    copies that our model holds itself, a file may leave out those `omitted`. A file of the bare model leaves out
-    `prefix`, the first word of the first name. `absent` are tensors of ours that the format has none for, read as 0;
-    `folded` puts their values into others.
+    hold `copies` (a tensor under a second name, as a tied head's of the embedding, which need not be listed; None: a
+    bias that no training moves from 0), which are checked, and `DERIVED` tensors; none of them is written. Of copies
+    that our model holds itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`, the
+    first word of the first name. `absent` are tensors of ours that the format has none for, read as 0; `folded` puts
+    their values into others.
     """
 
     slot: ClassVar[str] = "format"
@@ -330,20 +295,28 @@ class Format:
     size: ClassVar[Mapping[str, Any]]
     names: ClassVar[tuple[Name, ...]]
     prefix: ClassVar[str]
-    copies: ClassVar[Mapping[str, str]] = {}
+    copies: ClassVar[Mapping[str, str | None]] = {}
     omitted: ClassVar[tuple[str, ...]] = ()
-    zeros: ClassVar[tuple[str, ...]] = ()
     absent: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        missing = [name for name in ("architecture", "config", "model", "size", "names") if not hasattr(cls, name)]
-        missing += [] if missing or "model_type" in cls.config else ["model_type in config"]
-        missing += [] if missing or "kind" in cls.model else ["kind in model"]
-        if missing:
-            raise TypeError(f"the format {cls.__name__} needs {', '.join(missing)}")
+        has_all = all(hasattr(cls, name) for name in ("architecture", "config", "model", "size", "names"))
+        if not has_all or "model_type" not in cls.config or "kind" not in cls.model:
+            needed = "architecture, config with a model_type, model with a kind, size and names"
+            raise TypeError(f"the format {cls.__name__} needs {needed}")
         embedding = cls.names[0].theirs
         cls.prefix = vars(cls).get("prefix", embedding.partition(".")[0] + ".")
         cls.copies = {name.theirs: embedding for name in cls.names if name.ours == ("head.weight",)} | dict(cls.copies)
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Our sections `model` and `size`, from config.json."""
+        for key, value in cls.config.items():
+            theirs = at(config, key)
+            refuse(theirs not in (None, value), "there is no piece for it", key=key, value=theirs)
+        template = {"model": cls.model, "size": cls.size}
+        filled = mapped(template, lambda leaf: leaf.read(config) if isinstance(leaf, Blank) else leaf)
+        return {**filled, "size": {key: value for key, value in filled["size"].items() if value is not None}}
 
     @classmethod
     def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

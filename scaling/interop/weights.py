@@ -43,38 +43,27 @@ def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
         raise ScalingError(f"there is no {name}", file=folder, fix=f"name a folder that {saver} saved") from None
     except (ValueError, OSError) as error:
         raise ScalingError(f"it is not JSON: {error}", file=path) from None
-    if not isinstance(value, dict):
-        raise ScalingError("expected a JSON object", file=path)
+    refuse(not isinstance(value, dict), "expected a JSON object", file=path)
     return value
 
 
 def read_folder(folder: Path) -> dict[str, Tensor]:
     """Every tensor of a folder's weight file, or of the shards that its index lists."""
-    index = folder / INDEX
     if (folder / FILE).is_file():
         return read(folder / FILE)
+    index = folder / INDEX
     if not index.is_file():
         pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
         reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
         raise ScalingError(f"there is no {FILE}{reason}", file=folder, fix="save the weights as safetensors")
     try:
-        shards = sorted(set(atomic.read_json(index)["weight_map"].values()))
-        outside = [name for name in shards if PurePosixPath(name).name != name or not (folder / name).is_file()]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        listed = read_object(folder, INDEX, "transformers")["weight_map"].values()
+        shards = sorted({PurePosixPath(name) for name in listed})
+    except (KeyError, TypeError, AttributeError):
         raise ScalingError("it does not list the weight files", file=index) from None
-    if outside:
-        raise ScalingError(f"it lists {outside[0]}, which is not next to it", file=index)
+    for shard in shards:
+        refuse(len(shard.parts) != 1, f"it lists {shard}, which is not next to it", file=index)
     return {name: tensor for shard in shards for name, tensor in read(folder / shard).items()}
-
-
-def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = {}) -> None:
-    """One weight file, whole or not there."""
-    partial = atomic.temporary(path)
-    try:
-        save(partial, tensors, metadata)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = {}) -> None:
@@ -106,9 +95,15 @@ def of(model: nn.Module) -> dict[str, Tensor]:
     return {names[0]: tensor for tensor, names in aliases(model)}
 
 
-def first_names(model: nn.Module) -> dict[str, str]:
-    """The first name of each tensor, of a tied table under each of its names."""
-    return {name: names[0] for _, names in aliases(model) for name in names}
+def once(tensors: Mapping[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:
+    """The tensors of a file of a model, each tied table under its first name only."""
+    first = {name: names[0] for _, names in aliases(model) for name in names}
+    tensors_once: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        table = first.get(name, name)
+        is_same = torch.equal(tensors_once.setdefault(table, tensor), tensor)
+        refuse(not is_same, f"{name} is tied to {table} and differs from it", file=file)
+    return tensors_once
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -121,16 +116,6 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def once(tensors: dict[str, Tensor], first: Mapping[str, str], file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, each tied table under its `first` name only."""
-    tensors_once: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        table = first.get(name, name)
-        if not torch.equal(tensors_once.setdefault(table, tensor), tensor):
-            raise ScalingError(f"{name} is tied to {table} and differs from it", file=file)
-    return tensors_once
-
-
 def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path | None = None) -> None:
     """Refuse weights whose names or shapes are not the expected ones, naming each that differs."""
     complaints = [f"missing {name}" for name in expected if name not in tensors]
@@ -141,11 +126,6 @@ def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: P
         if name in tensors and tensors[name].shape != tensor.shape
     ]
     refuse(complaints, f"the tensors are not the config's: {', '.join(complaints)}", file=file)
-
-
-def place(folder: Path) -> Path:
-    """The file to name in an error about the weights of a folder."""
-    return next((folder / name for name in (FILE, INDEX) if (folder / name).is_file()), folder)
 
 
 def shape(tensor: Tensor) -> str:

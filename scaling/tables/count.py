@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import cycle
 from math import ceil, prod
 from typing import Any, cast
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.document import Config
 from scaling.config.shape import Shape
 from scaling.data.plan import BatchSize
@@ -83,9 +82,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counts:
 def _training_flops(config: Config, family: str) -> int:
     """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
     steps, size, of_window = config["trainer.max_steps"], BatchSize.of(config["train.batch"]), cost(config)
-    if steps is None:
-        what, key = "training FLOPs need trainer.max_steps", "trainer.max_steps"
-        raise ScalingError(what, key=key, fix="set it in the table")
+    refuse(steps is None, "training FLOPs need it", "set it in the table", key="trainer.max_steps")
     sides = 2 if family == "encoder_decoder" else 1
     tokens = size.before(steps) * of_window.tokens if size.tokens is None else steps * sides * size.tokens
     return round(of_window.flops_train_per_token * tokens)
@@ -115,39 +112,42 @@ def _global_batch(config: Config, model: Family) -> Batch:
     if objective.takes == "examples":
         return windows(model, count)
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
+    is_pair = objective.takes != "windows"
     is_masked = config["train.documents"] == "mask" and not objective.others  # the halves of a pair see each other
-    rows = Rows(tokens, 1 + tokens if is_masked else None)
-    if objective.takes != "windows":
-        rows = replace(rows, documents=1 + tokens, source=tokens, source_documents=1 + tokens)
+    rows = Rows(
+        tokens,
+        documents=1 + tokens if is_pair or is_masked else None,
+        source=tokens if is_pair else None,
+        source_documents=1 + tokens if is_pair else None,
+    )
     row = objective(rows, np.zeros(1, np.uint64))
     return row.map(lambda tensor: torch.empty(count, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
 
 
 class _Counter(Watch):
-    """Counts what runs under it. While a piece has a count for the paper, `muted` keeps ours out of that one."""
+    """Counts what runs under it. A piece may have a count for the paper, which replaces that of what runs inside it."""
 
     operations = frozenset([*flop_registry, LOOK_UP])
 
     def __init__(self) -> None:
         super().__init__()
-        self.mesh = self.flops = self.muted = 0
+        self.mesh = self.flops = 0
+        self.entered: list[int] = []  # the count at the beginning of each piece that is running
 
     def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         if operation == LOOK_UP:
-            mesh = args[0].numel() * args[1].numel()
-        else:
-            flops = flop_registry[operation](*args, **kwargs, out_val=output)
-            self.flops += flops
-            mesh = 0 if operation in CONVOLUTIONS else flops // 2
-        self.mesh += 0 if self.muted else mesh
+            self.mesh += args[0].numel() * args[1].numel()
+            return
+        flops = flop_registry[operation](*args, **kwargs, out_val=output)
+        self.flops += flops
+        self.mesh += 0 if operation in CONVOLUTIONS else flops // 2
 
-    def enter(self, module: Any, inputs: tuple[Tensor, ...]) -> None:
-        """Count `module.mesh_operations` of its input's vectors in the place of what runs inside it."""
-        self.mesh += 0 if self.muted else round(module.mesh_operations(prod(inputs[0].shape[:-1])))
-        self.muted += 1
+    def enter(self, *_: object) -> None:
+        self.entered.append(self.mesh)
 
-    def leave(self, *_: object) -> None:
-        self.muted -= 1
+    def leave(self, module: Any, inputs: tuple[Tensor, ...], _: object) -> None:
+        """Count `module.mesh_operations` of its input's vectors."""
+        self.mesh = self.entered.pop() + round(module.mesh_operations(prod(inputs[0].shape[:-1])))
 
 
 def dependence(config: Config) -> dict[str, int]:
@@ -156,8 +156,8 @@ def dependence(config: Config) -> dict[str, int]:
     measured = _measured(config, 1)
     if measured[0][1] < last:  # one layer does not reach all
         measured = _measured(config, config["size.layers"])
-    if not any(reach for _, reach in measured):
-        raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
+    is_apart = not any(reach for _, reach in measured)
+    config.refuse(is_apart, "model.block.mixer", "no token depends on another", "take a mixer that mixes them")
     path = reached = 0
     for steps, reach in cycle(measured):  # deeper models go on with their first block
         path, reached = path + steps, reached + reach
@@ -174,8 +174,8 @@ def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
     if width < shape.width:  # as narrow as no token is lost by chance: neither measure depends on widths
         size = {key: getattr(shape, key) for key in ("heads", "key_heads", "vocabulary", "length")} | {"width": width}
     model = config.build("model", {**size, "layers": layers})
-    if model.family != "decoder":
-        raise config.error("model.kind", "steps and paths are measured on decoders only", "take Decoder")
+    what = "steps and paths are measured on decoders only"
+    config.refuse(model.family != "decoder", "model.kind", what, "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
@@ -190,8 +190,7 @@ def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
             piece.register_forward_hook(lambda *given: outputs.append(given[-1][:, -1]))
     tokens = torch.zeros(1, config["size.length"], dtype=torch.long)
     model(Batch(tokens, tokens))
-    if not outputs:
-        raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
+    config.refuse(not outputs, "model.block", "it has no mixer to measure", "take a block with a mixer")
     return [(longest(left), _reach(entered, left)) for entered, left in zip(inputs, outputs, strict=True)]
 
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.base.printing import Table as Shown
 from scaling.base.printing import short
+from scaling.laws.points import load_points
 from scaling.studies.tasks import SCORE
-from scaling.tables.document import columns_of
-from scaling.tables.results import FINISHED, Results, number_of
+from scaling.tables.results import Results
 from scaling.tables.statistics import LEVEL, compare
-from scaling.tables.table import Table, read_csv
+from scaling.tables.table import read_csv
 
 DRAWS, SEED = 1000, 0
 FEWEST = 5
@@ -39,27 +39,25 @@ Decision = dict[str, Any]
 
 
 class Scale(NamedTuple):
-    """The values of each row at one scale, one for each seed."""
+    """The losses of each row at one scale, one for each seed; scores, of which more is better, have the other sign."""
 
     name: str
-    values: Mapping[str, Sequence[float]]
-    higher_is_better: bool = False
+    losses: Mapping[str, Sequence[float]]
 
 
 def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = None) -> Decision | None:
     """The decisions that one scale makes for another; None without two common rows, or without a pair.
 
-    Rows of two `baselines` are not compared: they have two tasks, or losses of two objectives. `ties` are pairs
-    without a winner at the larger scale, which are left out. `by_seeds` is None where no row has two runs.
+    Rows are those of `baselines`, where these are given. Rows of two baselines are not compared: they have two tasks,
+    or losses of two objectives. `ties` are pairs without a winner at the larger scale, which are left out. `by_seeds`
+    is None where no row has two runs.
     """
-    rows = [row for row in small.values if small.values[row] and large.values.get(row)]
-    of = {row: (baselines or {}).get(row, "") for row in rows}
-    pairs = [(i, j) for i, j in combinations(range(len(rows)), 2) if of[rows[i]] == of[rows[j]]]
+    baselines = dict.fromkeys(small.losses, "") if baselines is None else baselines
+    rows = [row for row in small.losses if row in baselines and small.losses[row] and large.losses.get(row)]
+    of = {row: baselines[row] for row in rows}
+    pairs = [(i, j) for (i, one), (j, other) in combinations(enumerate(of.values()), 2) if one == other]
     first, second = np.array(pairs, dtype=int).reshape(-1, 2).T
-    ours, theirs = (  # of which less is better
-        (-1 if scale.higher_is_better else 1) * np.array([np.mean(scale.values[row]) for row in rows])
-        for scale in (small, large)
-    )
+    ours, theirs = (np.array([np.mean(scale.losses[row]) for row in of]) for scale in (small, large))
     compared = theirs[second] != theirs[first]
     ties = int((~compared).sum())
     first, second = first[compared], second[compared]
@@ -67,11 +65,11 @@ def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = Non
         return None
     lead, target = ours[second] - ours[first], theirs[second] - theirs[first]
     won = np.where(lead == 0, 0.5, (lead > 0) == (target > 0))
-    low, high = _interval(won, first, second, len(rows))
+    low, high = _interval(won, first, second, len(of))
     return {
         "small": small.name,
         "large": large.name,
-        "rows": len(rows),
+        "rows": len(of),
         "pairs": len(first),
         "ties": ties,
         "accuracy": float(won.mean()),
@@ -89,15 +87,11 @@ def _by_seeds(
     The error of a row's mean is by the scatter pooled over the rows of its baseline, or by its own where it scatters
     more than these. None where a baseline has no row with two runs, or none of them scatters.
     """
-    comparison = compare({row: scale.values[row] for row in of}, of)
+    comparison = compare({row: scale.losses[row] for row in of}, of)
     pools = [pool for baseline in of.values() if (pool := comparison.pools[baseline]) is not None and pool.variance]
     if len(pools) < len(of):
         return None
-    variances = [
-        np.var(scale.values[row], ddof=1) if row in comparison.strange else pool.variance
-        for row, pool in zip(of, pools, strict=True)
-    ]
-    errors = np.sqrt(np.array(variances) / [len(scale.values[row]) for row in of])
+    errors = np.sqrt([comparison.scatter[row].variance / len(scale.losses[row]) for row in of])
     freedom = np.array([pool.freedom for pool in pools])
     return float(stdtr(freedom[first], lead / np.hypot(errors[first], errors[second])).mean())
 
@@ -123,54 +117,55 @@ def _interval(
     return float(low), float(high)
 
 
-def decisions(table: Table, results: Results, larger: Scale | None = None) -> list[Decision]:
+def decisions(results: Results, larger: Scale | None = None) -> list[Decision]:
     """The decisions of early for final losses, and of both for the paper's figures or for `larger` runs."""
-    score = table.judged_by == "score"
-    rows = {row.name for row in table.rows}
+    table, is_score = results.table, results.table.judged_by == "score"
 
-    def ours(name: str, values: Mapping[str, Sequence[float]], *, higher_is_better: bool = False) -> Scale:
-        return Scale(name, {row: runs for row, runs in values.items() if row in rows}, higher_is_better)
-
-    def papers(name: str, column: str | None, *, higher_is_better: bool = False) -> Scale:
-        return Scale(name, {row: (figure,) for row, figure in table.figures(column).items()}, higher_is_better)
+    def papers(name: str, column: str | None, sign: int = 1) -> Scale:
+        return Scale(name, {row: (sign * figure,) for row, figure in table.figures(column).items()})
 
     at = "our early loss" if results.early_at is None else f"our loss at {results.early_at:.3g} of the steps"
-    early = ours(at, results.early())
-    final = ours("our score" if score else "our final loss", results.final(), higher_is_better=score)
-    baselines = table.baselines_of(results.rows)
-    loss_baselines = baselines if score else table.loss_baselines_of(results.rows)
-    pairs = [(early, final, loss_baselines)]
+    early, final = Scale(at, results.early()), final_scale("our score" if is_score else "our final loss", results)
+    baselines, result_baselines = (
+        {row.name: of[row.name] for row in table.rows} for of in (table.baselines, table.result_baselines)
+    )
+    pairs = [(early, final, result_baselines)]
     if larger is not None:
-        pairs += [(early, larger, loss_baselines), (final, larger, loss_baselines)]
-    elif not score:
+        pairs += [(scale, larger, result_baselines) for scale in (early, final)]
+    elif not is_score:
         end = papers("the paper's final loss", "final_loss")
-        pairs += [
-            (scale, end, loss_baselines) for scale in (early, final, papers("the paper's early loss", "early_loss"))
-        ]
-    for column in columns_of(table, results) if larger is None else ():
-        scores = ours(f"our {column.title}", results.values(column.name + SCORE), higher_is_better=True)
-        paper = papers(f"the paper's {column.heading}", column.published, higher_is_better=True)
-        pairs += [(final, scores, loss_baselines), (scores, paper, baselines)]
+        scales = early, final, papers("the paper's early loss", "early_loss")
+        pairs += [(scale, end, result_baselines) for scale in scales]
+    for column in results.columns if larger is None else ():
+        scores = Scale(f"our {column.title}", _negative(results.values(column.name + SCORE)))
+        paper = papers(f"the paper's {column.heading}", column.published, sign=-1)
+        pairs += [(final, scores, result_baselines), (scores, paper, baselines)]
     return [decision for pair in pairs if (decision := decide(*pair)) is not None]
+
+
+def final_scale(name: str, results: Results) -> Scale:
+    """The final losses or scores of the runs."""
+    values = results.final()
+    return Scale(name, _negative(values) if results.table.judged_by == "score" else values)
+
+
+def _negative(scores: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    return {row: [-score for score in values] for row, values in scores.items()}
 
 
 def of_study(path: Path, rows: Collection[str]) -> list[Decision] | None:
     """What each smaller size and budget decides for the largest, in a study's points that compare these rows; None
     where the points are no study's, with sizes and budgets.
     """
-    lines = read_csv(path)
-    header = set(lines[0]) if lines else set()
+    header = {column for line in read_csv(path)[:1] for column in line}
     if not header >= set(STUDY_COLUMNS) or "early_at" in header:
         return None
+    points, size = load_points(path), "width" if "width" in header else "N"
     cells: dict[tuple[float, float], dict[str, list[float]]] = {}
-    size = "width" if "width" in header else "N"
-    for number, line in enumerate(lines, 2):
-        if line["status"] == FINISHED and line["row"] in rows:
-            columns = "loss", size if line[size] else "N", "D"
-            loss, value, D = (number_of(line, name, float, path, number) for name in columns)
-            cells.setdefault((value, D), {}).setdefault(line["row"], []).append(loss)
-    if not cells:
-        raise ScalingError("no run of a row of the table is finished", file=path, fix="`scaling study` trains them")
+    for row, value, D, loss in zip(points["row"], *map(points.numbers, (size, "D", "loss")), strict=True):
+        if row in rows:
+            cells.setdefault((value, D), {}).setdefault(row, []).append(loss)
+    refuse(not cells, "no run of a row of the table is finished", "`scaling study` trains them", file=path)
     scales = [Scale(f"{size}={short(value)} D={short(D)}", cells[value, D]) for value, D in sorted(cells)]
     return [decision for small in scales[:-1] if (decision := decide(small, scales[-1])) is not None]
 

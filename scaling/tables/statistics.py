@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class Comparison:
     A mean is `pooled` where the scatter is that of all rows together. Of a difference from the baseline, `p` is by
     Student's test and `adjusted` by Holm's over all rows compared. An end of an interval that is open is None. `pools`
     has the scatter pooled over the rows of one baseline, None where none of them has two runs; rows of `strange` have a
-    larger variance than the rest, and are judged by their own.
+    larger variance than the rest, and are judged by their own. `scatter` has what each row is judged by.
     """
 
     means: Mapping[str, Figure]
@@ -40,6 +40,7 @@ class Comparison:
     verdicts: Mapping[str, str]
     pools: Mapping[str, Scatter | None]
     strange: tuple[str, ...]
+    scatter: Mapping[str, Scatter]
 
 
 def compare(
@@ -51,26 +52,26 @@ def compare(
     variance than the rest are not in the pool; their figures use their own runs, by Welch's test.
     """
     arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
-    spreads = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
-    groups = {baselines[row]: list[str]() for row in results}
-    for row in arrays:
-        groups[baselines[row]].append(row)
-    strange = tuple(row for rows in groups.values() for row in _strange({row: spreads[row] for row in rows}))
-    pools = {baseline: _pool([spreads[row] for row in rows if row not in strange]) for baseline, rows in groups.items()}
-    scatter = {row: spreads[row] if row in strange else pools[baselines[row]] for row in arrays}
-    means = {row: _mean(arrays[row], scatter[row], row not in strange) for row in arrays}
+    own = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
+    groups = {baselines[row]: {r: own[r] for r in arrays if baselines[r] == baselines[row]} for row in results}
+    strange = tuple(row for group in groups.values() for row in _strange(group))
+    pools = {
+        baseline: _pool([one for row, one in group.items() if row not in strange]) for baseline, group in groups.items()
+    }
+    judged_by = {row: own[row] if row in strange else pools[baselines[row]] for row in arrays}
+    scatter = {row: one for row, one in judged_by.items() if one is not None}
+    means = {row: _mean(values, judged_by[row], row not in strange) for row, values in arrays.items()}
+    pairs = {row: baselines[row] for row in scatter if row != baselines[row] in scatter}
     differences = {
         row: _difference(arrays[row], arrays[baseline], scatter[row], scatter[baseline])
-        for row in arrays
-        if row != (baseline := baselines[row]) in arrays and pools[baseline] is not None
+        for row, baseline in pairs.items()
     }
     verdicts = {}
     for (row, figure), adjusted in zip(differences.items(), holm([figure["p"] for figure in differences.values()])):
         figure["adjusted"] = adjusted
-        verdicts[row] = "better" if (figure["value"] > 0) == higher_is_better else "worse"
-        if adjusted >= 1 - LEVEL:
-            verdicts[row] = "no difference shown"
-    return Comparison(means, differences, verdicts, pools, strange)
+        verdict = "better" if (figure["value"] > 0) == higher_is_better else "worse"
+        verdicts[row] = verdict if adjusted < 1 - LEVEL else "no difference shown"
+    return Comparison(means, differences, verdicts, pools, strange, scatter)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -99,40 +100,33 @@ def agreement(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Figure 
     return {"value": value, "low": math.tanh(middle - width), "high": math.tanh(middle + width), "rows": count}
 
 
-def _pool(scatters: Sequence[Scatter]) -> Scatter | None:
+def _pool(scatters: Collection[Scatter]) -> Scatter | None:
     freedom = sum(scatter.freedom for scatter in scatters)
-    if freedom == 0:
-        return None
-    return Scatter(sum(scatter.variance * scatter.freedom for scatter in scatters) / freedom, freedom)
+    variance = sum(scatter.variance * scatter.freedom for scatter in scatters)
+    return Scatter(variance / freedom, freedom) if freedom else None
 
 
 def _strange(own: Mapping[str, Scatter]) -> list[str]:
     """Rows that are taken out of the pool one by one, the largest variance first, while an F test finds it larger."""
     left = sorted((row for row in own if own[row].freedom), key=lambda row: -own[row].variance)
-    out, chance = [], STRANGE / max(1, len(left))
-    while len(left) > 2:
-        widest, *others = left
-        rest, scatter = _pool([own[row] for row in others]), own[widest]
-        assert rest is not None
-        if rest.variance == 0 or fdtrc(scatter.freedom, rest.freedom, scatter.variance / rest.variance) >= chance:
-            break
-        out.append(widest)
-        left = others
-    return out
+    for count, widest in enumerate(left[:-2]):
+        rest = _pool([own[row] for row in left[count + 1 :]])
+        ratio = own[widest].variance / rest.variance if rest and rest.variance else 0.0
+        if not rest or fdtrc(own[widest].freedom, rest.freedom, ratio) >= STRANGE / len(left):
+            return left[:count]
+    return left[:-2]
 
 
 def _mean(values: np.ndarray, scatter: Scatter | None, pooled: bool) -> Figure:
-    value, bounds = float(values.mean()), (None, None)
-    if scatter is not None and scatter.freedom:
+    figure = {"value": float(values.mean()), "low": None, "high": None, "runs": len(values), "pooled": pooled}
+    if scatter is not None:
         half = float(stdtrit(scatter.freedom, (1 + LEVEL) / 2)) * math.sqrt(scatter.variance / len(values))
-        bounds = value - half, value + half
-    return {"value": value, "low": bounds[0], "high": bounds[1], "runs": len(values), "pooled": pooled}
+        figure |= {"low": figure["value"] - half, "high": figure["value"] + half}
+    return figure
 
 
-def _difference(row: np.ndarray, baseline: np.ndarray, ours: Scatter | None, theirs: Scatter | None) -> Figure:
+def _difference(row: np.ndarray, baseline: np.ndarray, ours: Scatter, theirs: Scatter) -> Figure:
     """The difference of two means, its interval, and its p-value."""
-    assert ours is not None
-    assert theirs is not None
     value = float(row.mean() - baseline.mean())
     errors = ours.variance / len(row), theirs.variance / len(baseline)
     error, half, p = math.sqrt(sum(errors)), 0.0, 1.0 if value == 0 else 0.0

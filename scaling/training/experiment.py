@@ -245,6 +245,9 @@ def _assemble(config: Config) -> Experiment:
         config.refuse(rows % least, "train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
     transfer.check_head(model, objective, train)
+    is_number = getattr(model.head, "answer", None) == "number"
+    what, fix = "the head predicts a number, and smoothing is of classes", "leave it out"
+    config.refuse(config["train.smoothing"] and is_number, "train.smoothing", what, fix)
     is_idle = ranks > 1 and row.labels is None and getattr(model, "sentence", None) is not None
     what, fix = "the objective has no labels for this head, and ranks wait for its gradient", "set it to null"
     config.refuse(is_idle, "model.sentence", what, fix)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.errors import nearest, refuse, under
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.document import Config, of_values
@@ -149,12 +149,13 @@ def name_of(task: str) -> str:
     return Path(task).stem
 
 
-def named(task: str) -> str:
-    """A shipped task by its name, or another file."""
+def named(task: str, key: str = "TASK", others: Sequence[str] = ()) -> str:
+    """A shipped task by its name, or another file. The error of an unknown one proposes tasks and `others`."""
     if task in (task_names := names("task")):
         return f"task/{task}"
-    if task not in names("data") and not Path(task).suffix and not os.path.exists(Path(os.path.expanduser(task))):
-        raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, task_names))
+    is_file = Path(task).suffix or os.path.exists(Path(os.path.expanduser(task)))
+    is_unknown = task not in names("data") and not is_file
+    refuse(is_unknown, "there is no such task", nearest(task, [*task_names, *others]), key=key, value=task)
     return task
 
 

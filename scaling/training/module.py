@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling.base.batch import Batch
-from scaling.base.errors import refuse
+from scaling.base.errors import plural, refuse
 from scaling.config.document import Config, of_values
 from scaling.data import hashing
 from scaling.interop import weights
@@ -80,6 +80,8 @@ class FamilyModule(LightningModule):
         replace those in the checkpoint.
         """
         checkpoint = FolderIO().load_checkpoint(checkpoint_path, map_location)
+        what, fix = "its hyperparameters have no config", "name a checkpoint that a module of this package saved"
+        refuse("config" not in checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}), what, fix, file=checkpoint_path)
         given = {key: value for key, value in given.items() if key not in ("strict", "weights_only")}  # always both
         module = cls(**{**checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY], **given})
         module.load_state_dict(checkpoint["state_dict"])
@@ -163,6 +165,13 @@ class FamilyModule(LightningModule):
         refuse(is_other, what, fix, key="precision of the Trainer", value=precision)
         what, fix = "torch.compile cannot compile a whole update", "set train.compile=true in the config"
         refuse(self._compiler_ctx is not None, what, fix)
+        self._check_end(self.trainer.max_steps)
+
+    def _check_end(self, steps: int) -> None:
+        """Refuse to train beyond the last step, where the schedule and the batches end."""
+        is_beyond = steps > self.steps and not self.trainer.overfit_batches
+        what, fix = f"the config has {plural(self.steps, 'step')}", "pass max_steps=module.steps"
+        refuse(is_beyond, what, fix, key="max_steps of the Trainer", value=self.trainer.max_steps)
 
     def on_train_start(self) -> None:
         self._first = self.trainer.global_step
@@ -171,6 +180,7 @@ class FamilyModule(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One update. Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's automatic optimization."""
         step, one = self.trainer.global_step, self.experiment
+        self._check_end(step + 1)
         if one.batches.objective.takes == "windows":  # batches of pairs and examples differ in their tokens
             tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
             planned = one.tokens(step + 1) - one.tokens(step)

@@ -320,7 +320,7 @@ def balanced(config: Config, source: Source) -> Config:
         return config
     what, fix = "there are no labelled examples to balance", "give the weights"
     config.refuse(source.gives != "examples", "model.head.weights", what, fix)
-    counts = cast(Examples, source).counts
+    counts = cast(Examples, source).label_counts
     fewest = cast(Examples, source).task.labels[int(counts.argmin())]
     config.refuse(not counts.all(), "model.head.weights", f"no training example has the label {fewest}", fix)
     weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]

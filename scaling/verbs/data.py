@@ -29,24 +29,24 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     from scaling.data.text import Text, prepared
     from scaling.ledger.document import differences, flat
 
-    folder = shipped() / "data"
-    abouts, requests, done = {}, {}, []
+    folder, abouts, requests = shipped() / "data", {}, {}
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
         abouts[name] = re.split(r" \(|\.(?: |$)", comment(file))[0]  # up to the first citation or full stop
         data = load(MODEL, [f"data={name}", *overrides]).build("data")
         if isinstance(data, Text):
             requests[name] = data.request
+    document: list[dict[str, Any]] = []
     for line in prepared(root(load(MODEL, overrides)["runs"])):
-        fingerprint, values = line.pop("fingerprint"), flat(line)
-        alike = {name: each for name, each in requests.items() if each["corpus"]["kind"] == line["corpus"]["kind"]}
-        differing = {name: differences(request, line).keys() & values for name, request in (alike or requests).items()}
-        name = min(differing, key=lambda name: len(differing[name]))
-        words = [_override(f"data.{key}", value) for key, value in values.items() if key in differing[name]]
-        done.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": words})
-    as_shipped = {entry["name"] for entry in done if not entry["overrides"]}
+        fingerprint, _, values = line.pop("fingerprint"), line.pop("stamp"), flat(line)
+        changes = {name: differences(request, line).keys() & values for name, request in requests.items()}
+        alike = [name for name, request in requests.items() if request["corpus"]["kind"] == line["corpus"]["kind"]]
+        name = min(alike or requests, key=lambda name: len(changes[name]))
+        words = [_override(f"data.{key}", value) for key, value in values.items() if key in changes[name]]
+        document.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": words})
+    as_shipped = {entry["name"] for entry in document if not entry["overrides"]}
     others = [{"name": name, "about": abouts[name], "prepared": None, "overrides": []} for name in abouts]
-    document = [*(entry for entry in others if entry["name"] not in as_shipped), *done]
+    document += [entry for entry in others if entry["name"] not in as_shipped]
     document.sort(key=lambda entry: (entry["name"], entry["overrides"]))
     rows = [[each["name"], each["prepared"], shlex.join(each["overrides"]) or each["about"]] for each in document]
     return Result(document, [(["name", "prepared", "what it is"], rows)])
@@ -96,8 +96,7 @@ def data_prepare(
 
         slots = min(workers or cores(), len(jobs))
         if executor == "local" and slots < 2:
-            in_turn(jobs)
-            return
+            return in_turn(jobs)
         resources = Resources(threads=max(1, cores() // slots) if executor == "local" else 1)
         with started(executor, folder / "preparing", slots, 0, workers, set) as work:
             finish(work, (Job(name, (function, *arguments), resources) for name, function, arguments in jobs))
@@ -134,9 +133,6 @@ def data_show(
     from scaling.data.batches import describe_row, training
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
-    from scaling.data.store import PackedSource, PairedSource, check_files, sealed
-    from scaling.data.task import Examples
-    from scaling.data.tokens import MappedSource
 
     loaded = _config(name, overrides, model)
     if model is None:
@@ -149,12 +145,7 @@ def data_show(
         data = loaded.build("data")
         document, source = _counts(loaded, data)
         for each in getattr(source, "sources", [source]) if verify else ():
-            if isinstance(each, PackedSource | PairedSource):
-                each.manifest.check(each.folder, trust=False)
-            elif isinstance(each, Examples) and each.home is not None:
-                check_files(each.home, sealed(each.home)["files"], trust=False)
-            elif isinstance(each, MappedSource):
-                each.verify()
+            each.verify()
         if windows:
             family: Any = schema.kinds("model")[loaded["model.kind"]]
             objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
@@ -174,17 +165,14 @@ def _config(name: str | None, overrides: Sequence[str], model: str | None) -> Co
 def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Any]:
     """The size of each split, if the data state it, and the source of the training split."""
     from scaling.data.source import SPLITS
-    from scaling.data.store import PackedSource, PairedSource, root
+    from scaling.data.store import root
 
     length = loaded["size"].get("length")
     sources = {split: data.open(split, root(loaded["runs"])) for split in SPLITS}
-    home = getattr(sources["train"], "folder", getattr(sources["train"], "home", None))
+    home = sources["train"].folder or getattr(sources["train"], "home", None)
     document: dict[str, Any] = {"folder": None if home is None else str(home)}
     for split, source in sources.items():
-        counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
-        if isinstance(source, PackedSource | PairedSource):
-            counts |= {what: source.manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
-            counts["unknown_fraction"] = counts["unknown"] / source.tokens if source.tokens else None
+        counts = {"fingerprint": source.fingerprint, "tokens": source.tokens, **source.counts()}
         if length is not None:
             counts[source.gives] = source.windows(length)
             counts |= {"window_length": length} if source.gives == "windows" else {}

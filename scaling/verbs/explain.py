@@ -52,51 +52,52 @@ def _about(name: str) -> dict[str, Any]:
     from scaling.laws import laws
     from scaling.laws.written import TWO_STEP, law_of
 
+    section, last = name.partition(".")[0], name.rpartition(".")[2]
+    files, kinds = _files(), {slot: schema.kinds(slot) for slot in schema.SLOTS}
     every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
-    files, kinds, last = _files(), {slot: schema.kinds(slot) for slot in schema.SLOTS}, name.rpartition(".")[2]
-    if name in FIXED:
-        return _section(name)
+    if section in FIXED and (keys := _keys(name)):
+        return {"section": section, "keys": keys}
     if name in files:
         return files[name]
     if name == "law":
         return {"laws": [_law(law) for law in laws().values()]}
-    if row := _section(name.partition(".")[0])["keys"].get(name) if name.partition(".")[0] in FIXED else None:
-        return {"section": name.partition(".")[0], "keys": {name: row}}
     if last in kinds:
         return {"slot": last, "kinds": [_kind(piece) for piece in kinds[last].values()]}
-    slots: dict[type, list[str]] = {}
-    for slot, pieces in kinds.items():
-        for piece in (piece for kind, piece in pieces.items() if kind.lower() == last.lower()):
-            slots.setdefault(piece, []).append(slot)
-    if slots:
-        return {"kinds": [{"slots": slots[piece], **_kind(piece)} for piece in slots]}
-    if found := next((law for each, law in every_law.items() if each.lower() == name.lower()), None):
-        return _law(found)
-    keys = [(file, key, row) for file in FILES for key, row in files[file]["keys"].items()]
-    if rows := {file: row for file, key, row in keys if name in (key, key.rpartition(".")[2])}:
+    pieces = [(slot, kind, piece) for slot in kinds for kind, piece in kinds[slot].items()]
+    if named := dict.fromkeys(piece for _, kind, piece in pieces if kind.lower() == last.lower()):
+        slots = {piece: [slot for slot, _, each in pieces if each is piece] for piece in named}
+        return {"kinds": [{"slots": slots[piece], **_kind(piece)} for piece in named]}
+    for law in every_law:
+        if law.lower() == name.lower():
+            return _law(every_law[law])
+    rows = {
+        file: row for file in FILES for key, row in files[file]["keys"].items() if name in (key, key.rpartition(".")[2])
+    }
+    if rows:
         return {"key": name, "files": rows}
-    groups = [(path, path.parent.name) for path in sorted(shipped().glob("*/*.yaml"))]
-    paths = [(path, group) for path, group in groups if name in (path.stem, f"{group}/{path.stem}")]
-    about = [{"group": g, "file": f"configs/{g}/{path.name}", "comment": comment(path)} for path, g in paths]
-    if about:
+    paths = {path: path.parent.name for path in sorted(shipped().glob("*/*.yaml"))}
+    if about := [
+        {"group": group, "file": f"configs/{group}/{path.name}", "comment": comment(path)}
+        for path, group in paths.items()
+        if name in (path.stem, f"{group}/{path.stem}")
+    ]:
         return {"name": name, "shipped": about}
     if name in VERBS:
         return {"command": name, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    fix = nearest(last, [*kinds, *FIXED, "law", *files, *every_law, *(kind for slot in kinds for kind in kinds[slot])])
+    fix = nearest(last, [*kinds, *FIXED, "law", *files, *every_law, *(kind for _, kind, _ in pieces)])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
 
-def _section(name: str) -> dict[str, Any]:
-    """The keys of a section, each with its default and its comment in defaults.yaml."""
+def _keys(name: str) -> dict[str, Any]:
+    """The keys of a section, or the key of this name, each with its default and its comment in defaults.yaml."""
     path = shipped() / "defaults.yaml"
     lines, defaults = path.read_text(encoding="utf-8").splitlines(), document(path)
-    rows = {
+    return {
         key: {"default": defaults[key], "meaning": lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()}
         for key, place in defaults.origin.items()
         if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict))
     }
-    return {"section": name, "keys": rows}
 
 
 def _files() -> dict[str, dict[str, Any]]:
@@ -116,7 +117,7 @@ def _files() -> dict[str, dict[str, Any]]:
     rows = "the changes of each row, by its name: {GeLU: {…}, base: {}}"
     columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
     for key, kind in table.KEYS.items():
-        columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": table.MEANINGS[key]}
+        columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": kind.__metadata__[-1]}
     meaning = "a size is named FAMILY/SIZE; a size of the ladder needs only its name"
     return {
         "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
@@ -210,10 +211,8 @@ def inspect(
     each = dict.fromkeys((name, length) for name in names or [None] for length in lengths or [None])
     checked = {}
     for name, length in each:
-        title, is_override = name or "model", list(overrides)
-        if length is not None:
-            title, is_override = f"{title}, {length:,} tokens", [*is_override, f"size.length={length}"]
-        checked[title] = load(name, is_override, overlays=overlays).check()
+        title, of_length = ("", []) if length is None else (f", {length:,} tokens", [f"size.length={length}"])
+        checked[(name or "model") + title] = load(name, [*overrides, *of_length], overlays=overlays).check()
 
     from scaling.training.experiment import counted  # torch is imported once the configs are known to be right
 

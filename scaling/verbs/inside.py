@@ -78,11 +78,9 @@ def look(
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
     seen = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
-    named = list(zip(seen.names, seen.maps, strict=True))
-    layers = [{"name": name, "tower": one.tower, "layer": one.layer, "slot": one.slot} for name, one in named]
-    document = {"run": str(name), "text": text, "tokens": seen.tokens, "layers": layers, "heads": seen.heads}
+    document = {"run": str(name), "text": text, "tokens": seen.tokens, "layers": seen.layers, "heads": seen.heads}
     titles = [key for key in list(seen.heads[0])[3:] if any(one[key] is not None for one in seen.heads)]
-    names = [layer for layer, one in named for _ in range(one.heads)]
+    names = [layer["name"] for layer, one in zip(seen.layers, seen.maps) for _ in one.weights]
     rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
     attention = Attention(document, [(["layer", *titles], rows)], seen=seen)
     if to is not None:

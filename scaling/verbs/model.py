@@ -113,9 +113,8 @@ class Model:
         """The most likely tokens of an encoder at each `[MASK]` of a text, the best first."""
         from scaling.evaluation.likelihood import MASK, filled
 
-        if self.family != "encoder":
-            what, fix = f"a run of the family {self.family} cannot fill masks", "take `generate`, or an encoder"
-            raise ScalingError(what, key="prompt", value=text, fix=fix)
+        what, fix = f"a run of the family {self.family} cannot fill masks", "take `generate`, or an encoder"
+        refuse(self.family != "encoder", what, fix, key="prompt", value=text)
         if self.tokenizer is None:
             raise ScalingError("this model has no tokenizer", key="prompt", fix="take a run that was trained on text")
         scorer = self.scorer  # a head that predicts no tokens is refused first
@@ -166,11 +165,10 @@ class Model:
         """The tokens that each tower reads for a text, framed as in training. `target`: the output (None: its own)."""
         from scaling.evaluation.generate import framing, start
 
-        if target is not None and self.family != "encoder_decoder":
-            raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)
         before, after = framing(self.family, self.ids)
         read = [*before, *self.encoded(text), *after]
         if self.family != "encoder_decoder":
+            refuse(target is not None, f"a run of the family {self.family} reads no target", key="target", value=target)
             return {self.family: read}
         steps = min(64, self.module.towers["decoder"].shape.length - 1)  # one less than it reads: the start is one
         written = self.encoded(target) if target is not None else self.continuations([text], steps=steps)[0][0].tokens
@@ -247,8 +245,7 @@ def generate(
         joint = " " if model.tokenizer is None else ""
         before = [text + joint if model.family == "decoder" else "" for text in texts]  # a decoder goes on with it
         return Result(answers, [text + each[0].text for text, each in zip(before, written)])
-    if keys:
-        raise ScalingError("an encoder fills masks and has no strategy", key=next(iter(keys)), fix="leave it out")
+    refuse(keys, "an encoder fills masks and has no strategy", "leave it out", key=", ".join(keys))
     answers, lines = [], []
     for text in texts:
         masks = model.fill(text)
@@ -319,8 +316,8 @@ def import_(
 def _new(name: str | Path) -> Iterator[Path]:
     """A new or empty folder; after the context it is whole or absent, also after an error."""
     folder = Path(name).absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ScalingError("it exists already", file=name, fix="name another with --to")
+    is_other = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    refuse(is_other, "it exists already", "name another with --to", file=name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         partial = Path(work, folder.name)

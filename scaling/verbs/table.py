@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from scaling.base import printing
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import PositiveInt
 from scaling.config.document import print_remarks
 from scaling.ledger.document import flat
@@ -48,7 +48,7 @@ class Table(printing.TableResult, Result):
 
         if self.results is None:
             return frame((), [*TYPES])
-        return frame(self.results.runs, [*TYPES, *(column.name + SCORE for column in self.results.downstream)])
+        return frame(self.results.runs, [*TYPES, *(column.name + SCORE for column in self.results.measured)])
 
     def heading(self) -> Sequence[str]:
         return [self.file.title]
@@ -124,9 +124,9 @@ def table(
     from scaling.tables.study import trained
     from scaling.tables.table import read
 
-    of_runs = [("train", train), ("from", source), ("study", study), ("downstream", downstream), ("keep", keep)]
-    if counts and (others := [option for option, value in of_runs if value]):
-        raise ScalingError("--counts reads no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+    of_runs = {"train": train, "from": source, "study": study, "downstream": downstream, "keep": keep}
+    for option, value in of_runs.items():
+        refuse(counts and value, "--counts reads no runs", "leave it or --counts out", key=f"--{option}")
     for option, value in (("workers", workers), ("retry-failed", retry_failed)):
         refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
     is_page = keep is None or Path(keep).suffix == ".md"
@@ -135,20 +135,21 @@ def table(
     refuse(train and source is not None, what, "leave it out", key="--from", value=str(source))
     file, words = read(name).only(list(rows)).seeded(list(overrides))
     results, missing, scored = None, None, file.chosen(downstream)
-    if train and downstream and not scored:
-        raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix="name them: --downstream cola,sst2")
+    fix = "name them: --downstream cola,sst2"
+    refuse(train and downstream and not scored, f"{file.name} names no tasks", fix, key="--downstream")
     if train:
-        options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
-        results, missing = trained(file, words, study, scored, **options)
+        results, missing = trained(
+            file, words, study, scored, workers=workers, retry_failed=retry_failed, progress=progress
+        )
     elif not counts:
         results = _held(file, words, source, study, scored)
     trained_by = () if results is None else results.settings
-    show = document.document(file, count.counts(file, [*trained_by, *words]), results)
+    shown = document.document(file, count.counts(file, [*trained_by, *words]), results)
     if counts and progress:
         print_remarks(file.load(row.name, words) for row in file.rows)
     if keep is not None and results is not None:
-        document.keep(file, show, results, Path(keep))
-    return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
+        document.keep(shown, results, Path(keep))
+    return Table(shown, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
 
 
 @verb
@@ -171,24 +172,23 @@ def decide(
     Early losses decide for final losses, and both decide for the paper's losses or for those of --against. Losses
     decide for scores, and scores for the paper's scores. For a study, smaller sizes and budgets decide for the largest.
     """
-    from scaling.tables.decision import Scale, decisions, of_study
+    from scaling.tables.decision import decisions, final_scale, of_study
     from scaling.tables.table import read
 
-    file, words, found_decisions = read(name).only(list(rows)), list(overrides), None
+    file, words, found = read(name).only(list(rows)), list(overrides), None
     if source is not None and Path(source).suffix == ".csv":
-        found_decisions = of_study(Path(source), {row.name for row in file.rows})
-    if found_decisions is None:
+        found = of_study(Path(source), {row.name for row in file.rows})
+    for option, value in (("against", against), ("study", study), ("downstream", downstream)):
+        is_other, what = found is not None and value, "it does not combine with --from"
+        refuse(is_other, what, "leave it out", key=f"--{option}", value=str(value))
+    if found is None:
         results, larger = _held(file, words, source, study, file.chosen(downstream)), None
         if against is not None:
-            final = _held(file, [word for word in words if word.startswith("runs=")], against, None).final()
-            larger = Scale(str(against), final, file.judged_by == "score")
-        found_decisions = decisions(file, results, larger)
-    else:
-        for option, value in (("against", against), ("study", study), ("downstream", downstream)):
-            what = "it does not combine with --from"
-            refuse(value, what, "leave it out", key=f"--{option}", value=str(value))
-    refuse(not found_decisions, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
-    return Decisions({"table": file.name, "decisions": found_decisions})
+            folder = [word for word in words if word.startswith("runs=")]
+            larger = final_scale(str(against), _held(file, folder, against, None))
+        found = decisions(results, larger)
+    refuse(not found, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
+    return Decisions({"table": file.name, "decisions": found})
 
 
 def _held(

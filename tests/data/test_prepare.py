@@ -5,7 +5,6 @@ byte is ever read.
 import json
 import multiprocessing
 import os
-import pickle
 import random
 import shutil
 import signal
@@ -51,12 +50,10 @@ def test_documents_and_windows_are_those_of_the_corpus_whatever_the_jobs(text, c
     assert 10 < len(validation) < 90
     source = open_split(home, "train")
     assert source.bytes_per_token == pytest.approx(sum(len(each.encode()) for each in train) / source.tokens)
-    stream, carried = np.concatenate([tokens for _, tokens in source.documents()]), pickle.dumps(source)
-    for each in (source, pickle.loads(carried)):  # which opens its files again
-        assert (each.tokens, each.windows(7)) == (len(stream), len(stream) // 7)
-        read = each.read(np.arange(len(stream) // 7)[::-1], 7).tokens[::-1]
-        np.testing.assert_array_equal(read.ravel(), stream[: read.size])
-    assert len(carried) < 20_000
+    stream = np.concatenate([tokens for _, tokens in source.documents()])
+    assert (source.tokens, source.windows(7)) == (len(stream), len(stream) // 7)
+    read = source.read(np.arange(len(stream) // 7)[::-1], 7).tokens[::-1]
+    np.testing.assert_array_equal(read.ravel(), stream[: read.size])
     other = prepare(text(), tmp_path / "backwards", backwards)
     assert (other.name, files(other)) == (home.name, files(home))
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "workers"))
@@ -105,7 +102,8 @@ def test_no_part_that_is_done_is_read_again_and_shards_are_on_the_disk_before_th
     flushed, read, hashed = [], [], []
 
     def flush(file, own=os.fsync):
-        flushed.append(Path(f"/proc/self/fd/{file}").readlink().name.removeprefix(".writing-").rpartition("-")[0])
+        name = Path(f"/proc/self/fd/{file}").readlink().name
+        flushed.append(name.removeprefix(".writing-").rpartition("-")[0] if name.startswith(".writing-") else name)
         own(file)
 
     monkeypatch.setattr(os, "fsync", flush)

@@ -117,7 +117,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_don
     for name in ("run", "altered", "named", "beyond"):
         runs.write(name, was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
-    weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
+    weights.save(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
     Path("named", "ids.json").write_text('{"eos": "two"}')
     Path("beyond", "ids.json").write_text('{"start": 260}')
     Path("pipe").mkdir()
@@ -157,8 +157,8 @@ def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path):
     was = saved()
     runs.write(tmp_path, was, "here")
     table = was.tensors["decoder.embedding.table"].detach().clone()
-    weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table})
+    weights.save(tmp_path / weights.FILE, {**was.tensors, "head.weight": table})
     assert "head.weight" not in runs.read(tmp_path).tensors
-    weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table + 1})
+    weights.save(tmp_path / weights.FILE, {**was.tensors, "head.weight": table + 1})
     with pytest.raises(ScalingError, match=r"tied to decoder\.embedding\.table and differs"):
         runs.read(tmp_path)

@@ -19,7 +19,7 @@ from scaling import fit_curves
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
-from scaling.tables.table import Downstream
+from scaling.tables.table import Downstream, read
 from scaling.verbs.command_line import SCHEMA, VERBS, main
 from tests.docs.test_blocks import drawn_curves
 from tests.reports.conftest import make_study
@@ -116,7 +116,8 @@ def write_files(folder: Path) -> None:
         for seed in (0, 1)
     ]
     column = Downstream("cola", {"cola": {}}, metric="mcc")
-    write_points(Results(("one",), (), tuple(scores), downstream=(column,)), folder / "scores.csv")
+    results = Results(read(str(folder / "table.yaml")), ("one",), (), tuple(scores), (column,))
+    write_points(results, folder / "scores.csv")
     # Seven sizes at each of four budgets, enough for every law of N and D.
     C, step = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e18, 1e21, 4), np.linspace(-1.5, 1.5, 7)))
     N = 0.1 * C**0.5 * np.exp(step)

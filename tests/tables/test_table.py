@@ -23,7 +23,7 @@ from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted
 from scaling.tables.count import counts
 from scaling.tables.document import document
-from scaling.tables.results import FINISHED, OF_ALL, OPTIONAL, TYPES, Results, read_ledger, read_points, record
+from scaling.tables.results import COLUMNS, FINISHED, Results, read_ledger, read_points, record
 from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
 from tests.command_line import printed, refused
@@ -200,7 +200,8 @@ def test_losses_of_two_objectives_are_not_compared():
         for row, level in zip(rows, (3.0, 3.5, 5.0, 5.5))
         for seed in (0, 1)
     )
-    results = Results(("study",), (), runs, downstream=(Downstream("task", {"task": {}}, None, metric="accuracy"),))
+    column = Downstream("task", {"task": {}}, None, metric="accuracy")
+    results = Results(table, ("study",), (), runs, (column,))
     shown = document(table, counts(table, ["size=tiny"]), results)
     differences = [row["difference"] and row["difference"]["value"] for row in shown["rows"]]
     # Causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's.
@@ -278,7 +279,7 @@ def test_a_bad_table_and_bad_words_are_one_line(tmp_path, capsys, monkeypatch):
     assert "seeds.baseline=0: expected a positive" in refused(capsys, "table", "narang2021", "--train", "seeds=0")
 
 
-HEAD = ",".join([column for column in TYPES if column not in OPTIONAL] + list(OF_ALL))
+HEAD = ",".join(COLUMNS)
 ROW = "GeLU,a,missing,0,,,,,,,,,,,,[],[]\n"
 
 

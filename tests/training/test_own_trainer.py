@@ -96,6 +96,9 @@ def test_validation_checkpoints_and_flags_are_lightning_s(tmp_path):
     for flags in ({"gradient_clip_val": 1.0}, {"precision": "bf16-mixed"}, {"precision": "64-true"}):
         with pytest.raises(Exception, match=next(iter(flags))):  # the config's counts
             trainer(tmp_path, **flags).fit(module, data)
+    for flags in ({"max_steps": STEPS + 1}, {"max_steps": -1, "max_epochs": 2}):
+        with pytest.raises(scaling.ScalingError, match=f"the config has {STEPS} steps"):
+            trainer(tmp_path, **flags).fit(module, data)
     trainer(tmp_path, overfits := Seen(), overfit_batches=1).fit(*parts(words(tmp_path, **STILL, schedule="Constant")))
     assert overfits.losses == sorted(overfits.losses, reverse=True), "each step has the same batch"
 
@@ -123,6 +126,9 @@ def test_a_module_of_one_s_own_and_a_module_within_another(tmp_path):
     with pytest.raises(TypeError, match="rate"):
         scaling.DecoderModule.load_from_checkpoint(tmp_path / "own.ckpt", rate=1.0)
     assert Decoder.load_from_checkpoint(tmp_path / "own.ckpt", rate=1.0).hparams["rate"] == 1.0
+    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
+    with pytest.raises(scaling.ScalingError, match="have no config"):
+        scaling.DecoderModule.load_from_checkpoint(tmp_path / "other.ckpt")
 
 
 def test_a_run_takes_nothing_from_its_process_and_leaves_it_as_it_was(unbroken, tmp_path):

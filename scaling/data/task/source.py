@@ -17,7 +17,7 @@ import numpy as np
 from scaling.base.batch import IGNORE
 from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source
-from scaling.data.store import TOKENIZER
+from scaling.data.store import TOKENIZER, check_files, sealed
 from scaling.data.task.example import Answer, Example, places
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import SQuAD
@@ -209,12 +209,16 @@ class Examples(Source):
         items: list[Encoded] = [self.items[int(row)] for row in rows]
         return Rows(np.zeros((len(rows), 0), np.int64), items=items, examples=rows, task=self.task)
 
+    def verify(self) -> None:
+        if self.home is not None:
+            check_files(self.home, sealed(self.home)["files"], trust=False)
+
     @cached_property
     def examples(self) -> Sequence[Example]:
         return self.load()
 
     @cached_property
-    def counts(self) -> np.ndarray:
+    def label_counts(self) -> np.ndarray:
         """[classes], how often each class is the label; of tags, for each word."""
         labels = self.items.arrays["labels"]
         if self.task.answer == "classes":

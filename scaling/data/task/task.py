@@ -112,22 +112,14 @@ class Task(Columns):
         self._check_places()
 
     def _check_places(self) -> None:
-        """Refuse files, sets and corpora that give no training split, or what is none."""
+        """Refuse files and sets that name no training split, or what is none."""
         with under("files"):
             check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
-        if self.corpus is not None:
-            what, fix = "its documents are not pairs", "take a corpus with a source"
-            refuse(len(self.corpus.sides) != 2, what, fix, key="corpus.kind", value=type(self.corpus).__name__)
-            return
         if self.hub:
             with under("hub"):
                 check_keys({"path": None, "revision": None, **self.hub}, _OF_HUB, "a set")
-        refuse(
-            not self.files.get("train", self.hub.get("train")),
-            "there is no training split",
-            "name its file",
-            key="files.train",
-        )
+        train = self.corpus or self.files.get("train", self.hub.get("train"))
+        refuse(train is None, "there is no training split", "name its file", key="files.train")
 
     @property
     def unit(self) -> tuple[str, str] | None:
@@ -278,7 +270,9 @@ class Task(Columns):
         """The examples of each split; the training split ends with those that have no labels."""
         if self.corpus is not None:  # a pair without a split is for training
             pairs = defaultdict[str, list[tuple[str, Row]]](list)
+            what, fix = "its documents are not pairs", "take a corpus with a source"
             for document in tables["train"].rows:
+                refuse(document.source is None, what, fix, key="corpus.kind", value=type(self.corpus).__name__)
                 own = pairs[document.split or "train"]
                 own.append((f"document {len(own) + 1}", {"source": document.source, "text": document.text}))
             tables = {**tables, **{split: Table(None, own) for split, own in pairs.items()}}
