@@ -8,13 +8,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
 from scaling.data.source import Rows, Source, Takes, Vocabulary
@@ -78,16 +79,15 @@ class Batches:
         mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
         if mine.start == mine.stop:  # an objective knows the widths of what it makes of a row, not of none
             return self.batch(step).micro(0, 0)
-        keys = hashing.keys(self.seed, "objective", draw.samples[mine])
+        keys, rows = hashing.keys(self.seed, "objective", draw.samples[mine]), draw.rows[mine]
         if self.features is not None:
-            rows = draw.rows[mine]
             read = self.source.read(self.features.examples[rows], draw.length)
             return self.objective(replace(read, starts=self.features.starts[rows], width=draw.length), keys)
-        rows = [draw.rows[mine]]
         for number in range(self.objective.others):
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
-            rows.append((words % np.uint64(self.source.windows(draw.length) or ENDLESS)).astype(np.int64))
-        read = self.source.read(np.concatenate(rows), draw.length, documents=self.documents == "mask")
+            others = words % np.uint64(self.source.windows(draw.length) or ENDLESS)
+            rows = np.concatenate([rows, others.astype(np.int64)])
+        read = self.source.read(rows, draw.length, documents=self.documents == "mask")
         return self.objective(read, keys).of_domains(read.domains)
 
     def passes(self, step: int) -> float:
@@ -101,11 +101,15 @@ def training(
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count, features = _rows(source, objective)
     if objective.takes == "windows":
-        what, fix = "windows are all of one length", "give the number of windows"
-        refuse(size.tokens is not None, what, fix, key="train.batch", value={"tokens": size.tokens})
+        refuse(
+            size.tokens is not None,
+            "windows are all of one length",
+            "give the number of windows",
+            key="train.batch",
+            value={"tokens": size.tokens},
+        )
         return Batches(source, objective, Windows(count, objective.reads, size, seed), seed, documents)
     refuse(len(size.sizes) > 1, f"{objective.takes} come in batches of one size", "give one number", key="train.batch")
-    plan: Plan
     if features is not None and size.tokens is None:
         plan = ByLength(features.lengths, objective.reads, size, seed)
     else:
@@ -119,12 +123,13 @@ def evaluation(
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)
-    what = "the data have no end"
-    refuse(rows is None and count is None, what, "set the number of windows to take", key="evaluate.windows")
+    is_endless, fix = rows is None and count is None, "set the number of windows to take"
+    refuse(is_endless, "the data have no end", fix, key="evaluate.windows")
     limit = min(number for number in (rows, count) if number is not None)
     each = BatchSize.of(size)
-    plan: Plan = Windows(count, objective.reads, each, seed=0, limit=limit)
-    if features is not None:
+    if features is None:
+        plan = Windows(count, objective.reads, each, seed=0, limit=limit)
+    else:
         plan = ByLength(features.lengths, objective.reads, each, seed=0, limit=limit)
     return Batches(source, objective, plan, 0, documents, features), -(-limit // size)
 
@@ -132,14 +137,9 @@ def evaluation(
 def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> None:
     """Refuse data that an objective does not learn from; what it takes is by default that of its class, if any."""
     takes = takes or getattr(objective, "takes", None)
-    if takes not in (None, gives):
-        fixes = {
-            "windows": "choose Causal or another objective of one text",
-            "pairs": "choose Sequence",
-            "examples": "choose Answer",
-        }
-        what = f"it learns from {takes}, and the data are {gives}"
-        raise ScalingError(what, key="objective.kind", value=objective.__name__, fix=fixes[gives])
+    fixes = {"windows": "choose Causal or another objective of one text", "pairs": "choose Sequence"}
+    what, fix = f"it learns from {takes}, and the data are {gives}", fixes.get(gives, "choose Answer")
+    refuse(takes not in (None, gives), what, fix, key="objective.kind", value=objective.__name__)
 
 
 def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None]:
@@ -149,10 +149,9 @@ def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None
         features: Features = objective.features(source)  # type: ignore[attr-defined]
         return len(features.lengths), features
     count = source.windows(objective.reads)
-    if count == 0:
-        tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
-        what = f"the data{tokens} are shorter than one window of {objective.reads}"
-        raise ScalingError(what, key="data", fix="take a smaller size.length or more data")
+    tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
+    what = f"the data{tokens} are shorter than one window of {objective.reads}"
+    refuse(count == 0, what, "take a smaller size.length or more data", key="data")
     return count, None
 
 
@@ -163,8 +162,8 @@ SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose
 FADE = 0.8  # decay of the averaged fraction: a run's first steps are slow
 
 
-def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Generator[Made, None, None]:
-    """`make(item)` for each item in order; where making takes long, up to `depth` are made before they are asked for.
+def ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Generator[Made, None, None]:
+    """`make(item)` for each item in order; where making takes long, two are made before they are asked for.
 
     An error of `make` is raised where its item would have come.
     """
@@ -178,7 +177,7 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Ge
         step_seconds = FADE * step_seconds + time.perf_counter() - started
         if making > SHARE * step_seconds:
             break
-    yield from in_threads(make, left, 1, depth + 1)
+    yield from in_threads(make, left, threads=1, depth=3)
 
 
 def in_threads(make: Callable[[Item], Made], items: Iterable[Item], threads: int, depth: int) -> Iterator[Made]:
@@ -214,30 +213,27 @@ def describe_row(
     specials = {index: f"<{name}>" for name, index in vocabulary.specials.items()}
 
     def spelled(kind: str, ids: list[int]) -> str:
-        if kind == "special":
-            return "".join(specials[token] for token in ids)
-        return _HIDDEN[kind] if kind in _HIDDEN else source.decode(np.array(ids))
+        if kind in _HIDDEN:
+            return _HIDDEN[kind]
+        return "".join(specials[token] for token in ids) if kind == "special" else source.decode(np.array(ids))
 
-    def runs(ids: np.ndarray, kinds: Sequence[str]) -> list[dict[str, str]]:
-        marked = [
-            ("special" if kind not in _HIDDEN and token in specials else kind, token)
-            for token, kind in zip(ids[:_ENOUGH].tolist(), kinds)
-        ]
-        groups = [(kind, [token for _, token in group]) for kind, group in groupby(marked, key=lambda pair: pair[0])]
+    def runs(ids: np.ndarray, kinds: np.ndarray) -> list[dict[str, str]]:
+        is_special = np.isin(ids, [*specials]) & ~np.isin(kinds, [*_HIDDEN])
+        marked = zip(np.where(is_special, "special", kinds)[:_ENOUGH].tolist(), ids.tolist())
+        groups = [(kind, [token for _, token in group]) for kind, group in groupby(marked, key=itemgetter(0))]
         described = [{"kind": kind, "text": spelled(kind, tokens)} for kind, tokens in groups]
         return described + [{"kind": "silent", "text": "…"}] * (len(ids) > _ENOUGH)
 
-    def numbered(ids: np.ndarray, documents: Tensor | None) -> list[str]:
-        numbers = [1] * len(ids) if documents is None else documents[row].tolist()
-        return ["filling" if number == 0 else "text" if number % 2 else "other" for number in numbers]
+    def numbered(ids: np.ndarray, documents: Tensor | None) -> np.ndarray:
+        numbers = np.ones(len(ids), int) if documents is None else documents[row].numpy()
+        return np.where(numbers == 0, "filling", np.where(numbers % 2, "text", "other"))
 
     tokens, targets = batch.tokens[row].numpy(), batch.targets[row].numpy()
-    kinds = numbered(tokens, batch.documents)
+    kinds, bears = numbered(tokens, batch.documents), targets != IGNORE
     if batch.prefix is not None:
-        kinds[: int(batch.prefix[row])] = ["prefix"] * int(batch.prefix[row])
+        kinds[: int(batch.prefix[row])] = "prefix"
     if family == "encoder":  # tokens are predicted in their own places
-        for place in np.flatnonzero(targets != IGNORE):
-            kinds[place] = "kept" if tokens[place] == targets[place] else "changed"
+        kinds[bears] = np.where(tokens == targets, "kept", "changed")[bears]
     lines = {"reads": runs(tokens, kinds)}
     if batch.source is not None:
         question = batch.source[row].numpy()
@@ -247,7 +243,6 @@ def describe_row(
         is_class = task.answer == "class" and example.answer is not None
         text = task.labels[example.answer] if is_class else example.target or str(example.answer)
         lines["answer"] = [{"kind": "target", "text": text}]
-    bears = targets != IGNORE
     if batch.labels is None or bears.any():
-        lines["predicts"] = runs(targets, ["target" if each else "silent" for each in bears])
+        lines["predicts"] = runs(targets, np.where(bears, "target", "silent"))
     return lines

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.numbers import NonNegativeFloat
-from scaling.config.schema import Recipes, check
+from scaling.config.schema import Recipes, check_keys
 from scaling.data.source import Data, Rows, Source
 from scaling.data.store import digest
 
@@ -47,14 +47,13 @@ class Mixture:
                 raise error.under(f"data.domains.{name}") from None
         first, one = next(iter(opened.items()))
         for name, source in opened.items():
-            what = "its data are " + ("a task" if source.gives == "examples" else "pairs") + ", which are not mixed"
-            refuse(source.gives != "windows", what, "take data of texts", key=f"data.domains.{name}")
+            key, what = f"data.domains.{name}", f"its data are {source.gives}, which are not mixed"
+            refuse(source.gives != "windows", what, "take data of texts", key=key)
             codecs = [each.codec.sha256 for each in (source, one) if each.codec is not None]
             differ = (source.vocabulary, dict(source.specials)) != (one.vocabulary, dict(one.specials))
-            if differ or len({*codecs}) > 1:
-                what = f"its {source.vocabulary:,} tokens are not the {one.vocabulary:,} of {first}"
-                fix = "give all domains one tokenizer, as tokenizer: {kind: File, path: tokenizer.json}"
-                raise ScalingError(what, key=f"data.domains.{name}", fix=fix)
+            what = f"its {source.vocabulary:,} tokens are not the {one.vocabulary:,} of {first}"
+            fix = "give all domains one tokenizer, as tokenizer: {kind: File, path: tokenizer.json}"
+            refuse(differ or len({*codecs}) > 1, what, fix, key=key)
         fractions = self.shares if split == "train" else self.weights
         return MixedSource(tuple(opened), tuple(opened.values()), tuple(fractions.values()), split)
 
@@ -145,13 +144,10 @@ def shares_of(source: Source) -> dict[str, Any]:
 
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
     """The fraction of each domain, in their order; they sum to one."""
-    for name, value in given.items():
-        refuse(name not in domains, "there is no such domain", nearest(name, domains), key=f"{key}.{name}")
-        check(f"{key}.{name}", value, NonNegativeFloat)
-    for name in domains:
-        refuse(
-            name not in given, "a domain has no weight", "give each domain one, 0 leaves it out", key=f"{key}.{name}"
-        )
+    with under(key):
+        check_keys(given, dict.fromkeys(domains, NonNegativeFloat), "the mixture")
+        for name in domains:
+            refuse(name not in given, "a domain has no weight", "give each domain one, 0 leaves it out", key=name)
     total = float(sum(given.values()))
     refuse(not total, "all weights are 0", "give a domain more", key=key)
     return {name: float(given[name]) / total for name in domains}

@@ -30,11 +30,8 @@ class TrainingLoader:
     def __iter__(self) -> Iterator[Batch]:
         # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
         steps = range(0 if self.overfits or self.next >= self.stop else self.next, self.stop)
-
-        def make(step: int) -> Batch:
-            return self.batches.batch(step, self.rank, self.ranks)
-
-        for step, batch in zip(steps, ahead(make, steps, depth=2)):
+        made = ahead(lambda step: self.batches.batch(step, self.rank, self.ranks), steps)
+        for step, batch in zip(steps, made):
             self.next = step + 1
             yield batch
 
@@ -65,7 +62,7 @@ class EvaluationLoader:
         def make(step: int) -> Batch:
             return batches.batch(step) if step < count else batches.batch(count - 1).spare()
 
-        yield from ahead(make, range(self.rank, -(-count // self.ranks) * self.ranks, self.ranks), depth=2)
+        yield from ahead(make, range(self.rank, -(-count // self.ranks) * self.ranks, self.ranks))
 
     def __len__(self) -> int:
         return -(-self.held_out()[1] // self.ranks)

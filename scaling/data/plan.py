@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import isqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import MOST_ROWS
 from scaling.data import hashing
 
@@ -62,14 +62,6 @@ class Drawn:
     length: int  # how many tokens to read of each
 
 
-class Plan(Protocol):
-    def drawn(self, step: int) -> Drawn: ...
-
-    def passes(self, step: int) -> float:
-        """The number of passes over the data before `step`; always 0 where the source is endless."""
-        ...
-
-
 @dataclass(frozen=True)
 class BatchSize:
     """Rows a step, constant from each of `starts` to the next."""
@@ -86,23 +78,21 @@ class BatchSize:
         The last is for pairs and examples: about so many source and so many target tokens in each batch (Vaswani et
         al. 2017, section 5.1); its rows are 1 until the data give their mean.
         """
-        if isinstance(value, Mapping):  # a key of a document is text
-            value = {int(key) if str(key).isdecimal() else key: size for key, size in value.items()}
-        sizes: Mapping[Any, Any] = value if isinstance(value, Mapping) else {0: value}
-        if set(sizes) == {"tokens"} and _whole(sizes["tokens"], 1):
+        named = value if isinstance(value, Mapping) else {0: value}
+        # A key of a document is text.
+        sizes: dict[Any, Any] = {int(key) if str(key).isdecimal() else key: size for key, size in named.items()}
+        is_whole = all(type(size) is int and size > 0 for size in sizes.values())
+        if is_whole and sizes.keys() == {"tokens"}:
             return cls((0,), (1,), sizes["tokens"])
-        if set(sizes) == {"from", "to", "over"} and all(_whole(number, 1) for number in sizes.values()):
-            low, high, over = sizes["from"], sizes["to"], sizes["over"]
-            rungs = high // low if high % low == 0 else 0
+        if is_whole and sizes.keys() == {"from", "to", "over"} and sizes["to"] % sizes["from"] == 0:
+            low, over, rungs = sizes["from"], sizes["over"], sizes["to"] // sizes["from"]
             highest = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
             sizes = {over * rung // rungs: low * (rung + 1) for rung in range(highest)}
-        if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
-            fix = (
-                "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
-            )
-            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
-        what = f"more than {MOST_ROWS:,} rows a step"
-        refuse(max(sizes.values()) > MOST_ROWS, what, "take fewer", key="train.batch", value=value)
+        place: dict[str, Any] = {"key": "train.batch", "value": value}
+        fix = "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
+        is_schedule = is_whole and 0 in sizes and all(type(step) is int and step >= 0 for step in sizes)
+        refuse(not is_schedule, "expected rows a step, or a schedule of them", fix, **place)
+        refuse(max(sizes.values()) > MOST_ROWS, f"more than {MOST_ROWS:,} rows a step", "take fewer", **place)
         starts = tuple(sorted(sizes))
         return cls(starts, tuple(sizes[step] for step in starts))
 
@@ -151,26 +141,20 @@ class Buckets:
     seed: int
 
     @cached_property
-    def _members(self) -> list[tuple[int, np.ndarray]]:
-        """Each bucket's length and the pairs in it."""
-        bucket = _widths(self.lengths, self.length)
-        return [(int(length), np.flatnonzero(bucket == length)) for length in np.unique(bucket)]
-
-    @cached_property
-    def _batches(self) -> np.ndarray:
-        """[batches 3]: bucket, first and last member of each batch of a pass, before they are permuted."""
-        table = []
-        for number, (length, members) in enumerate(self._members):
-            rows = max(1, self.tokens // length)
-            table += [(number, start, min(start + rows, len(members))) for start in range(0, len(members), rows)]
-        return np.array(table, np.int64)
+    def _batches(self) -> list[tuple[int, int, np.ndarray, np.ndarray]]:
+        """The batches of a pass in order: the number and the length of its bucket, its pairs, and the batch's part."""
+        bucket, batches = _widths(self.lengths, self.length), []
+        for number, length in enumerate(np.unique(bucket).tolist()):
+            members, rows = np.flatnonzero(bucket == length), max(1, self.tokens // length)
+            parts = np.split(np.arange(len(members)), range(rows, len(members), rows))
+            batches += [(number, length, members, part) for part in parts]
+        return batches
 
     def drawn(self, step: int) -> Drawn:
         turn, place = divmod(step, len(self._batches))
         index = int(permute(np.array([place]), len(self._batches), self.seed, turn)[0])
-        number, start, stop = self._batches[index].tolist()
-        length, members = self._members[number]
-        rows = members[permute(np.arange(start, stop), len(members), self.seed + number + 1, turn)]
+        number, length, members, part = self._batches[index]
+        rows = members[permute(part, len(members), self.seed + number + 1, turn)]
         return Drawn(turn * len(self.lengths) + rows, rows, length)
 
     def passes(self, step: int) -> float:
@@ -223,5 +207,6 @@ def _widths(lengths: np.ndarray, most: int) -> np.ndarray:
     return np.minimum(-(-lengths // WIDTH) * WIDTH, np.maximum(lengths, most))
 
 
-def _whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+Plan = Windows | Buckets | ByLength
+"""`drawn(step)` gives the rows of a step, `passes(step)` the passes over the data before it: 0 where they are endless.
+"""

@@ -95,12 +95,12 @@ class Start:
         config.refuse(not file.is_file(), "start.vectors", "there is no such file", fix)
         config.refuse(codec is None, "start.vectors", "the data have no words", "take data of texts")
         spellings = tuple(codec.spellings(config["size.vocabulary"]))
-        covered = vectors.table(file, spellings, config["size.width"], config["seed"])
+        table, covered = vectors.table(file, spellings, config["size.width"], config["seed"])
         towers = {"Encoder": ["encoder"], "EncoderDecoder": ["encoder", "decoder"]}
         names = towers.get(config["model.kind"], ["decoder"])
-        tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
+        tensors = {f"{name}.embedding.table": torch.from_numpy(table) for name in names}
         saved = Saved({"size": {}}, tensors, place={"vectors": str(file)})
-        return cls(saved, weights.digest(tensors), ("*",), ("*",)), covered.covered
+        return cls(saved, weights.digest(tensors), ("*",), ("*",)), covered
 
     @property
     def vocabulary(self) -> int | None:
@@ -320,7 +320,7 @@ def balanced(config: Config, source: Source) -> Config:
         return config
     what, fix = "there are no labelled examples to balance", "give the weights"
     config.refuse(source.gives != "examples", "model.head.weights", what, fix)
-    counts = cast(Examples, source).counts
+    counts = cast(Examples, source).label_counts
     fewest = cast(Examples, source).task.labels[int(counts.argmin())]
     config.refuse(not counts.all(), "model.head.weights", f"no training example has the label {fewest}", fix)
     weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]

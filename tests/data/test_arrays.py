@@ -128,11 +128,11 @@ def test_vectors_of_every_format_are_read_and_rows_that_have_none_are_drawn_alik
     lines = [f"w{number} {' '.join(map(str, vector))}" for number, vector in enumerate(many)]
     (tmp_path / "many.vec").write_text("\n".join(lines) + "\n")
     tokens = ("", "w7", "W8", "other", *(f"none{number}" for number in range(400)), *(f"w{n}" for n in range(9, 500)))
-    covered = table(tmp_path / "many.vec", tokens, 3)
-    assert covered.covered == 493
-    np.testing.assert_allclose(covered.table[1:3], many[7:9], rtol=1e-5)
-    assert covered.table[3:404].mean() == pytest.approx(0.3, abs=0.2)
-    assert covered.table[3:404].std() == pytest.approx(2, abs=0.2)
+    rows, covered = table(tmp_path / "many.vec", tokens, 3)
+    assert covered == 493
+    np.testing.assert_allclose(rows[1:3], many[7:9], rtol=1e-5)
+    assert rows[3:404].mean() == pytest.approx(0.3, abs=0.2)
+    assert rows[3:404].std() == pytest.approx(2, abs=0.2)
 
 
 def test_mistakes_in_vectors_have_their_line(tmp_path):

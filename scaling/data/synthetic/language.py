@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from decimal import Context, Decimal
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from math import log
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,11 +79,10 @@ def language(symbols: int, order: int, joint: float, seed: int) -> np.ndarray:
         context = np.arange(start, min(start + step, contexts))[:, None]
         score = falling * _ONE
         for lag in range(1, order + 1):
-            before = context // symbols ** (lag - 1) % symbols
-            score = score + normals(seed, f"lag {lag}", before * symbols + alphabet) * _ONE
-        for length in range(2, order + 1):
-            before = context % symbols**length
-            score += normals(seed, f"joint {length}", before * symbols + alphabet) * weight
+            alone, joined = context // symbols ** (lag - 1) % symbols, context % symbols**lag
+            score = score + normals(seed, f"lag {lag}", alone * symbols + alphabet) * _ONE
+            if lag > 1:
+                score += normals(seed, f"joint {lag}", joined * symbols + alphabet) * weight
         successors[start : start + len(context)] = by_falling_score(score)
     return successors
 
@@ -137,10 +137,9 @@ class Synthetic(Law):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.symbols ** (self.order + 1) > LARGEST:
-            longest = max(k for k in range(1, 26) if self.symbols ** (k + 1) <= LARGEST)
-            fix = f"take an order from 1 to {longest}, or fewer symbols"
-            raise ScalingError(f"{self.symbols} symbols have too large a table", key="order", value=self.order, fix=fix)
+        what, longest = f"{self.symbols} symbols have too large a table", int(log(LARGEST, self.symbols) + 1e-9) - 1
+        fix = f"take an order from 1 to {longest}, or fewer symbols"
+        refuse(self.order > longest, what, fix, key="order", value=self.order)
 
     @property
     def ranks(self) -> Ranks:

@@ -104,25 +104,20 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
     """The texts among these trees that have the length, and their values."""
     levels, lengths = _drawn(task, numbers)
     _evaluate(levels)
-    root = levels[0]
-    fitting = (lengths > task.shortest) & (lengths < task.longest)
-    lengths = np.where(fitting, lengths, 0)
-    place = np.where(fitting, np.cumsum(lengths) - lengths, -1)
-    tokens = np.zeros(lengths.sum(), np.uint8)
+    root, fitting = levels[0], (lengths > task.shortest) & (lengths < task.longest)
+    ends = np.cumsum(root.length)
+    place, tokens = ends - root.length, np.empty(ends[-1], np.uint8)
     for level, below in zip(levels, [*levels[1:], None], strict=True):
         is_operator = level.operator >= 0
-        written = place >= 0
-        tokens[place[written]] = np.where(is_operator, DIGITS + level.operator, level.value)[written]
-        closed = written & is_operator
-        tokens[place[closed] + level.length[closed] - 1] = END
+        tokens[place] = np.where(is_operator, DIGITS + level.operator, level.value)
+        tokens[(place + level.length - 1)[is_operator]] = END
         if below is None:
             break
         before = np.cumsum(below.length) - below.length
         offset = before - np.repeat(before[level.first], level.counts)  # of the arguments before it
-        of_parent = np.repeat(place[is_operator], level.counts)
-        place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
-    texts = np.split(tokens, np.cumsum(lengths[fitting])[:-1]) if fitting.any() else []
-    return list(zip(texts, root.value[fitting].tolist(), strict=True))
+        place = np.repeat(place[is_operator], level.counts) + 1 + offset
+    texts = zip(np.split(tokens, ends[:-1]), root.value.tolist(), fitting.tolist(), strict=True)
+    return [(text, value) for text, value, fits in texts if fits]
 
 
 def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray]:
@@ -132,9 +127,9 @@ def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray
     """
     keys, levels = hashing.keys(task.seed, "ListOps", numbers), []
     trees, lengths = np.arange(len(numbers)), np.ones(len(numbers), np.int64)  # the tree of each node
-    for depth in range(1, task.depth + 1):
+    while len(keys):
         draws = hashing.bits(keys, 4)
-        is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (depth < task.depth)
+        is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (len(levels) + 1 < task.depth)
         counts = 2 + hashing.below(draws[:, 3], task.arguments - 1).astype(np.int64)
         np.add.at(lengths, trees[is_operator], 1 + counts[is_operator])
         is_operator &= lengths[trees] < task.longest
@@ -143,8 +138,6 @@ def _drawn(task: ListOps, numbers: np.ndarray) -> tuple[list[_Level], np.ndarray
         value = hashing.below(draws[:, 2], DIGITS).astype(np.int64)
         first = np.cumsum(counts) - counts
         levels.append(_Level(operator, value, counts, first, np.ones(len(keys), np.int64)))
-        if not is_operator.any():
-            break
         place = np.arange(counts.sum()) - np.repeat(first, counts)
         keys = hashing.bits_at(np.repeat(hashing.branch(keys[is_operator], "arguments"), counts), place)
         trees = np.repeat(trees[is_operator], counts)

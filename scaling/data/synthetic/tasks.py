@@ -5,20 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import Range, Seed
 from scaling.config.schema import check_fields
 from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import SPLITS, Examples, Goal, Split
+from scaling.data.task.source import SPLITS, Examples, Goal, Split, characters
 from scaling.metrics import Accuracy, ExactMatch, TagAccuracy
 from scaling.metrics.metric import Metric
 
@@ -79,29 +80,28 @@ class SyntheticTask(ABC):
     def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
         """A split as `Split` holds it."""
         tokens, ends, labels = drawn
-        arrays = {
+        places = np.arange(len(tokens)) - np.repeat(ends[:-1], np.diff(ends))
+        of_tags = {"labels_ends": ends, "pieces": np.stack([places, places], 1), "pieces_ends": ends}
+        return {
             "parts": np.arange(len(ends)),
             "tokens": tokens,
             "tokens_ends": ends,
             "labels": labels,
             "written": tokens,  # a prompt, and no target
-            "written_ends": np.sort(np.concatenate([ends, ends[1:]])),
+            "written_ends": np.repeat(ends, 2)[1:],
+            **(of_tags if self.answer == "tags" else {}),
         }
-        if self.answer == "tags":
-            places = np.arange(len(tokens)) - np.repeat(ends[:-1], np.diff(ends))
-            arrays |= {"labels_ends": ends, "pieces": np.stack([places, places], 1), "pieces_ends": ends}
-        return arrays
 
     def open(self, split: str, folder: Path) -> Examples:
         check_split(split, SPLITS)
         return Examples(
             Goal(self.answer, self.labels, self.metric),
             split,
-            Split(self.arrays(generated(self, split)), self.answer),
+            Split(self.arrays(generated(self, split))),
             fingerprint(self, "every split"),
             self.vocabulary + len(SPECIALS),
             {name: self.vocabulary + number for number, name in enumerate(SPECIALS)},
-            law=self,
+            partial(self.drawn, split),
         )
 
 
@@ -119,17 +119,13 @@ class _OfLength(SyntheticTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (tokens := max(self.examples, self.held_out) * self.length) > MOST:
-            what = f"{tokens:,} tokens in a split are more than {MOST:,}"
-            raise ScalingError(what, key="length", value=self.length, fix="take fewer examples, or shorter ones")
+        tokens = max(self.examples, self.held_out) * self.length
+        what, fix = f"{tokens:,} tokens in a split are more than {MOST:,}", "take fewer examples, or shorter ones"
+        refuse(tokens > MOST, what, fix, key="length", value=self.length)
 
     @property
     def vocabulary(self) -> int:
         return self.symbols
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.symbols)))
 
     def generate(self, split: str) -> Drawn:
         count = self.examples if split == "train" else self.held_out
@@ -139,10 +135,6 @@ class _OfLength(SyntheticTask):
     @abstractmethod
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
-
-    def _symbols(self, keys: np.ndarray) -> np.ndarray:
-        """[n length], each as likely."""
-        return hashing.below(hashing.bits(keys, self.length), self.symbols).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +177,8 @@ class _OfLanguages(_OfLength):
 
     def ranks(self, symbols: np.ndarray, language: int) -> np.ndarray:
         """[n length], the rank of each symbol in a language, after those before it."""
-        before = np.pad(symbols, ((0, 0), (self.order, 0)))
-        width = symbols.shape[1]
-        context = sum(
-            before[:, lag : lag + width] * self.symbols ** (self.order - 1 - lag) for lag in range(self.order)
-        )
+        before = np.pad(symbols, ((0, 0), (self.order, 0)))[:, :-1]
+        context = sliding_window_view(before, self.order, axis=1) @ self.symbols ** np.arange(self.order)[::-1]
         return np.argsort(self.languages[language].successors().astype(np.int64), axis=1)[context, symbols]
 
     def log_chances(self, symbols: np.ndarray) -> np.ndarray:
@@ -205,9 +194,7 @@ class WhichLanguage(_OfLanguages):
     answer = "class"
     metric = Accuracy()
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("first", "second")
+    labels = ("first", "second")
 
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = (hashing.bits(hashing.branch(keys, "language"), 1)[:, 0] >> np.uint64(63)).astype(np.int64)
@@ -226,9 +213,7 @@ class LanguageSwitch(_OfLanguages):
     answer = "span"
     metric = ExactMatch(normalisation="none")
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
+    labels = ()
 
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         bits = hashing.bits(hashing.branch(keys, "switch"), 1)[:, 0]
@@ -240,16 +225,13 @@ class LanguageSwitch(_OfLanguages):
         return _normalised(first[:, :-1] + second[:, -1:] - second[:, :-1])
 
     def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
-        """A question without a token before each text; a token's characters are those of its place (`Numbered`)."""
-        ends, places = drawn.ends, np.arange(self.length)
-        stops = np.cumsum([len(str(place)) + 1 for place in places]) - 1
-        starts = stops - [len(str(place)) for place in places]
+        """A question without a token before each text; a token's characters are those of `example`."""
         return super().arrays(drawn) | {
-            "parts": 2 * np.arange(len(ends)),
-            "tokens_ends": np.sort(np.concatenate([ends, ends[:-1]])),
+            "parts": 2 * np.arange(len(drawn.ends)),
+            "tokens_ends": np.repeat(drawn.ends, 2)[:-1],
             "labels": np.stack([drawn.labels, drawn.labels], 1),
-            "pieces": np.tile(np.stack([starts, stops], 1), (len(ends) - 1, 1)),
-            "pieces_ends": ends,
+            "pieces": np.tile(characters([*map(str, range(self.length))]), (len(drawn.labels), 1)),
+            "pieces_ends": drawn.ends,
         }
 
     def example(self, symbols: np.ndarray, label: Any) -> Example:
@@ -281,7 +263,20 @@ def _normalised(log_chances: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy(_OfLength):
+class _OfSymbols(_OfLength):
+    """Texts whose symbols are the labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.symbols)))
+
+    def _symbols(self, keys: np.ndarray) -> np.ndarray:
+        """[n length], each as likely."""
+        return hashing.below(hashing.bits(keys, self.length), self.symbols).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(_OfSymbols):
     """The symbol `distance` tokens back, as a tag for each token; the first tokens' is the first symbol. (As the
     copying problem of Hochreiter and Schmidhuber 1997, at every place)
     """
@@ -307,7 +302,7 @@ class Copy(_OfLength):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(_OfLength):
+class Recall(_OfSymbols):
     """The symbol behind a key: `pairs` of a key and a symbol are at random places of a text of other symbols, and its
     last token is one of the keys. (Associative recall; Graves et al. 2014, section 4.3)
     """

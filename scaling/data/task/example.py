@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,15 +15,18 @@ from scaling.data.rows import Row
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
-SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
-
+NO_ANSWER = "unanswerable"
 
 _KEYS: dict[str, tuple[Sequence[Answer], Sequence[Answer], str]] = {
-    "options": (("options",), ("options",), "set options, such as options=[{choice1}, {choice2}]"),
-    "second": (("class", "classes", "number", "span", "text"), ("span",), "set second, such as second={context}"),
+    "options": (("options",), ("options",), "options=[{choice1}, {choice2}]"),
+    "second": (("class", "classes", "number", "span", "text"), ("span",), "second={context}"),
     "heads": (("tags",), (), ""),
 }
-"""The kinds of answer that take a key, and those that need it."""
+"""The kinds of answer that take a key, those that need it, and an example."""
+
+_SECRETS: dict[Answer, tuple[Any, ...]] = {"number": (None, ""), "text": (None, ""), "classes": (None,)}
+"""How files write that there is no label. Of numbers and texts −1 is a value; no class is an answer of several."""
+_SECRET = (None, "", "-1", -1)  # of other answers: how published test splits write a label that they keep back
 
 
 @dataclass(frozen=True)
@@ -66,29 +70,50 @@ class Columns:
         labels = self.labels or ()
         self.values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
         self.names = tuple(dict.fromkeys(map(str, self.values.values() or labels)))
-        if self.answer in NAMED and len(self.names) < 2:
-            raise ScalingError("it takes the names of two labels or more", key="labels", value=self.labels)
-        for key, (takes, needs, fix) in _KEYS.items():
-            value = getattr(self, key)
-            what, fix = f"an answer that is {self.answer} has none", f"leave it out, or set answer={takes[0]}"
-            refuse(value and self.answer not in takes, what, fix, key=key, value=value)
-            if not value and self.answer in needs:
-                raise ScalingError(f"an answer that is {self.answer} needs it", key=key, value=value, fix=fix)
+        what = "it takes the names of two labels or more"
+        refuse(self.answer in NAMED and len(self.names) < 2, what, key="labels", value=self.labels)
+        for key, (takes, needs, example) in _KEYS.items():
+            value, kind = getattr(self, key), f"an answer that is {self.answer}"
+            fix = f"leave it out, or set answer={takes[0]}"
+            refuse(value and self.answer not in takes, f"{kind} has none", fix, key=key, value=value)
+            refuse(not value and self.answer in needs, f"{kind} needs it", f"set it, as in {example}", key=key)
+
+    @property
+    def unit(self) -> tuple[str, str] | None:
+        """The name and the template of what examples share that are held out together; None: each is held out alone."""
+        if self.group is not None:
+            return "group", self.group
+        return ("context", str(self.second)) if self.answer == "span" else None
 
     def example(self, row: Row, *, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
-        answered = self._answered(row, secret or self.missing == "dropped")
-        if not answered and not secret:
-            return None
+        value = value_of(self.label, row, "label")
+        is_absent = self._is_absent(value)
+        if is_absent and not secret:
+            if self.missing == "dropped":
+                return None
+            what, fix = "it has no label", "write one, or leave such examples out: data.missing=dropped"
+            if self.answer == "span":
+                what, fix = "it has no answer", "set data.none=allowed where questions may have no answer"
+            raise ScalingError(what, key="label", value=self.label, fix=fix)
+        example = self.question(row)
         group = None if self.group is None else fill(self.group, row, "group")
-        return replace(self.question(row), group=group, **answered)
+        unit = None if self.unit is None else fill(self.unit[1], row, "group")
+        answered = {} if is_absent else self._answered(value, example.texts, row)
+        return replace(example, group=group, unit=unit, **answered)
 
     def question(self, row: Row) -> Example:
         """The example of a row that has no label."""
-        texts, heads = self._texts(row), None
+        heads = None
+        if self.answer == "tags":
+            texts = self._words("text", row)
+            refuse(not texts, "it is empty", key="text")
+        else:
+            texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
+        if self.answer == "options":
+            texts = (*texts, *self._options(row))
         if self.heads is not None:
-            value = value_of(self.heads, row, "heads")
-            named = [str(head) for head in _words(value, "heads")]
+            named = self._words("heads", row)
             what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
             refuse(len(named) != len(texts), what, key="heads")
             places(named)  # refuses what is not a tree
@@ -96,47 +121,42 @@ class Columns:
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
         return Example(texts=texts, prompt=prompt, heads=heads)
 
-    def _texts(self, row: Row) -> tuple[str, ...]:
-        if self.answer == "tags":
-            words = _words(value_of(self.text, row, "text"), "text")
-            refuse(not words, "it is empty", key="text")
-            return tuple(map(str, words))
-        texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
-        if self.answer != "options":
-            return texts
-        # A template each, or one that yields a list of them.
+    def _options(self, row: Row) -> Sequence[str]:
+        """The options of a row: of a template each, or of one that yields a list of them."""
         values = [value_of(template, row, "options") for template in self.options or ()]
-        each = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
-        refuse(None in each, "one of them is empty", key="options")
-        options = list(map(str, each))
+        options = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+        refuse(None in options, "one of them is empty", key="options")
         refuse(len(options) < 2, f"it has {len(options)} options, and two are the fewest", key="options")
-        return (*texts, *options)
+        return list(map(str, options))
 
     def _filled(self, key: str, row: Row) -> str:
         """The template of a key with the row's fields, none of which may be empty."""
         filled = fill(getattr(self, key), row, key)
-        if filled is None:
-            raise ScalingError("it is empty", key=key)
-        return filled
+        refuse(filled is None, "it is empty", key=key)
+        return str(filled)
 
-    def _answered(self, row: Row, secret: bool) -> dict[str, Any]:
-        """The answer of a row and what is learned of it; nothing where its label may be missing, and is."""
-        value = value_of(self.label, row, "label")
-        several = isinstance(value, list | tuple)
+    def _words(self, key: str, row: Row) -> tuple[str, ...]:
+        """The words of a field: a list of them, or a text."""
+        value = value_of(getattr(self, key), row, key)
+        words = value.split() if isinstance(value, str) else value or ()
+        is_words = isinstance(words, list | tuple)
+        refuse(not is_words, "it is neither a list of words nor a text", key=key, value=value)
+        return tuple(map(str, words))
+
+    def _is_absent(self, value: Any) -> bool:
+        """Whether a field has no label."""
         if self.answer == "span":
-            absent = value is None
-        elif several or isinstance(value, Mapping):
-            absent = self.answer != "classes" and not value
-        else:  # of numbers and texts −1 is a value, as is a label of this name; no class is an answer of several
-            secrets = {"number": SECRET[:2], "text": SECRET[:2], "classes": SECRET[:1]}.get(self.answer, SECRET)
-            absent = (value in secrets and spelled(value) not in (*self.values, *self.names)) or value != value
-        if absent and secret:
-            return {}
-        fix = "write one, or leave such examples out: data.missing=dropped"
-        refuse(absent and self.answer != "span", "it has no label", fix, key="label", value=self.label)
+            is_none = isinstance(value, Mapping) and not value.get("text")
+            return value is None or (is_none and self.none == "refused")
+        if isinstance(value, list | tuple | Mapping):
+            return self.answer != "classes" and not value
+        is_secret = value in _SECRETS.get(self.answer, _SECRET) and spelled(value) not in (*self.values, *self.names)
+        return is_secret or value != value
+
+    def _answered(self, value: Any, texts: Sequence[str], row: Row) -> dict[str, Any]:
+        """The answer that a label means, and what is learned of it."""
+        several = value if isinstance(value, list | tuple) else [value]
         match self.answer:
-            case "span":
-                return self._span(row, value, secret)
             case "class":
                 answer = self.class_of(value)
                 return {"answer": answer, "target": self.names[answer]}
@@ -147,19 +167,19 @@ class Columns:
                 answer = _number(value)
                 return {"answer": answer, "target": written(answer)}
             case "options":
-                texts = self._texts(row)[1:]
-                right = self._option(value[0] if several else value, texts)
-                answer = [str(label) for label in value] if several else right
-                return {"answer": answer, "right": right, "target": texts[right]}
+                right = self._option(several[0], texts[1:])
+                answer = list(map(str, value)) if several is value else right
+                return {"answer": answer, "right": right, "target": texts[1 + right]}
             case "tags":
-                tags, words = listed(value, "tags"), self._texts(row)
-                what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
-                refuse(len(tags) != len(words), what, key="label")
+                tags = listed(value, "tags")
+                what = f"it has {plural(len(texts), 'word')} and {plural(len(tags), 'tag')}"
+                refuse(len(tags) != len(texts), what, key="label")
                 names = [self.names[self.class_of(tag)] for tag in tags]
                 return {"answer": names, "target": " ".join(names)}
-        texts = [str(text) for text in (value if several else [value])]
-        target = texts[0] if self.target is None else self._filled("target", row)
-        return {"answer": list(dict.fromkeys([target, *texts])), "target": target}
+            case "span":
+                return self._span(value, texts[1])
+        target = str(several[0]) if self.target is None else self._filled("target", row)
+        return {"answer": list(dict.fromkeys([target, *map(str, several)])), "target": target}
 
     def class_of(self, value: Any) -> int:
         """The id of a class, by its name or by what the files write for it."""
@@ -169,48 +189,36 @@ class Columns:
             raise ScalingError("there is no such label", key="label", value=value, fix=fix)
         return self.names.index(name)
 
-    def _option(self, value: Any, texts: Sequence[str]) -> int:
+    def _option(self, value: Any, options: Sequence[str]) -> int:
         """The number of an option: by `labels` (A, B, …), by its number from 0, or where a text is given by its text,
         the first of several.
         """
-        name, is_number = spelled(value), isinstance(value, int) and not isinstance(value, bool)
-        what, fix = "no option is the right one", "give its number or its text"
-        refuse(not (self.names or is_number or name in texts or name.isdecimal()), what, fix, key="label", value=value)
+        name = spelled(value)
         if self.names:
             number = self.class_of(value)
+        elif name in options and not isinstance(value, int):
+            number = options.index(name)
         else:
-            number = int(name) if is_number or name not in texts else texts.index(name)
-        what = f"there are {len(texts)} options, counted from 0"
-        refuse(not 0 <= number < len(texts), what, key="label", value=value)
+            number = int(name) if name.isdecimal() else -1
+        what, fix = f"it is none of the {len(options)} options, counted from 0", "give the number of one, or its text"
+        refuse(not 0 <= number < len(options), what, fix, key="label", value=value)
         return number
 
-    def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
-        if not isinstance(value, Mapping) or "text" not in value or "answer_start" not in value:
-            raise ScalingError("a span is {text: […], answer_start: […]}", key="label", value=self.label)
-        texts, starts = (value[key] for key in ("text", "answer_start"))
-        is_listed = all(isinstance(each, list | tuple) for each in (texts, starts))
-        is_whole = is_listed and len(texts) == len(starts) and all(isinstance(text, str) for text in texts)
-        is_placed = is_whole and all(isinstance(start, int) and start >= 0 for start in starts)
-        refuse(
-            not is_placed, "a span is {text: [TEXT, …], answer_start: [CHARACTER, …]}", key="label", value=self.label
-        )
-        if not texts and self.none == "allowed":
-            return {"answer": [], "target": NO_ANSWER}
-        if not texts and secret:
-            return {}
-        refuse(not texts, "it has no answer", "set data.none=allowed where questions may have no answer", key="label")
-        _, context = self._texts(row)
+    def _span(self, value: Any, context: str) -> dict[str, Any]:
+        texts, starts = list[Any](), list[Any]()
+        match value:
+            case {"text": [*texts], "answer_start": [*starts]}:
+                is_span = len(texts) == len(starts) and all(isinstance(start, int) and start >= 0 for start in starts)
+            case _:
+                is_span = False
+        what = "a span is {text: [TEXT, …], answer_start: [CHARACTER, …]}"
+        refuse(not is_span, what, key="label", value=self.label)
         for text, start in zip(texts, starts):
-            if context[start : start + len(text)] != text:
-                raise ScalingError(f"the span {text!r} is not in its context at {start}", key="label")
-        return {"answer": list(texts), "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
-
-
-def _words(value: Any, key: str) -> Sequence[Any]:
-    """The words of a field: a list of them, or a text."""
-    words = value.split() if isinstance(value, str) else [] if value is None else value
-    refuse(not isinstance(words, list | tuple), "it is neither a list of words nor a text", key=key, value=value)
-    return words
+            what = f"the span {text!r} is not in its context at {start}"
+            refuse(context[start : start + len(str(text))] != text, what, key="label")
+        if not texts:
+            return {"answer": [], "target": NO_ANSWER}
+        return {"answer": texts, "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
 
 
 def listed(value: Any, answer: Answer) -> list[Any]:
@@ -219,9 +227,6 @@ def listed(value: Any, answer: Answer) -> list[Any]:
         labels = map(str.strip, value.split("," if answer == "classes" else None))
         return [label for label in labels if label]
     return list(value) if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
-
-
-NO_ANSWER = "unanswerable"
 
 
 def written(number: float) -> str:
@@ -253,22 +258,19 @@ def places(heads: Sequence[str | int]) -> list[tuple[int, int, int]]:
     """Each word's depth, its number when the tree is read from the root downwards, from 1, and the number behind its
     last descendant: word i is above j where first_i <= first_j < last_i. Heads that make no tree are refused.
     """
-    below: list[list[int]] = [[] for _ in range(len(heads) + 1)]
-    for word, head in enumerate(map(str, heads), 1):
+    above = [0]
+    for head in map(str, heads):
         if not head.isdecimal() or int(head) > len(heads):
             what = f"the sentence has {plural(len(heads), 'word')}, and the head is none of them"
             raise ScalingError(what, key="heads", value=head, fix="write its number, or 0")
-        below[int(head)].append(word)
-    depth, first, last = ([0] * len(below) for _ in range(3))
-    number, path = 0, [(0, 0)]
-    while path:
-        word, child = path.pop()
-        if child == 0:
-            depth[word], first[word] = len(path), number
-            number += 1
-        if child < len(below[word]):
-            path += [(word, child + 1), (below[word][child], 0)]
-        else:
-            last[word] = number
-    refuse(0 in depth[1:], "the heads of the sentence form a circle", key="heads")
-    return list(zip(depth[1:], first[1:], last[1:]))
+        above.append(int(head))
+    paths: list[list[int]] = []  # from the root down to each word
+    for word in range(1, len(above)):
+        path = [word]
+        while path[0]:
+            path.insert(0, above[path[0]])
+            refuse(len(path) > len(above), "the heads of the sentence form a circle", key="heads")
+        paths.append(path)
+    firsts = {path[-1]: number for number, path in enumerate(sorted(paths), 1)}
+    sizes = Counter(word for path in paths for word in path)
+    return [(len(path) - 1, firsts[path[-1]], firsts[path[-1]] + sizes[path[-1]]) for path in paths]

@@ -25,11 +25,8 @@ class Layout(Protocol):
 
     unit: str | None = None  # the column by which examples are held out together; None: each is held out alone
 
-    def check(self, columns: Columns) -> None:
-        """Refuse columns that no file of this layout has."""
-
     def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
-        """The rows of a split, each with its name for errors; a wrong set of files is refused before the first row."""
+        """The rows of a split, each with its name for errors."""
         for file in files:
             for number, row in enumerate(self.of_file(file, columns, quotes), 1):
                 yield f"{file.name}, example {number}", row
@@ -57,19 +54,13 @@ class table(Layout):
 class parallel(Layout):
     """Two files whose lines answer one another: a row has `source` and `target`, or the two names of `columns`."""
 
-    def check(self, columns: Columns) -> None:
-        if columns is not None and len(columns) != 2:
-            raise ScalingError("two files need two columns", key="columns", value=columns, fix="write [source, target]")
-
     def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
-        refuse(
-            len(files) != 2, f"a parallel split is in two files, and it names {len(files)}", "write [SOURCE, TARGET]"
-        )
+        what = f"a parallel split is in two files, and it names {len(files)}"
+        refuse(len(files) != 2, what, "write [SOURCE, TARGET]", key="files")
         names = columns or ("source", "target")
-        return (
-            (f"{files[0].name}, line {number}", dict(zip(names, pair)))
-            for number, pair in enumerate(rows.pairs(files[0], files[1]), 1)
-        )
+        refuse(len(names) != 2, "two files need two columns", "write [source, target]", key="columns", value=columns)
+        for number, pair in enumerate(rows.pairs(files[0], files[1]), 1):
+            yield f"{files[0].name}, line {number}", dict(zip(names, pair))
 
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         """The source alone, a line each; or a table with a column of its name."""
@@ -86,8 +77,8 @@ class conll(Layout):
     """
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        if not columns:
-            raise ScalingError("the columns have no names", key="columns", fix="name them, as in [tokens, tags]")
+        columns = columns or ()
+        refuse(not columns, "the columns have no names", "name them, as in [tokens, tags]", key="columns")
         what = f"columns, and {len(columns)} are named"
         for words in _sentences(file, None, len(columns), what, "name every column in data.columns"):
             yield dict(zip(columns, map(list, zip(*words.values()))))
@@ -111,27 +102,26 @@ class conllu(Layout):
                 refuse(fields[0] != str(place), what, file=file, line=line, value=fields[0])
             _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
             try:
-                above = [str(depth) for depth, _, _ in places(heads)]
+                depths = [str(depth) for depth, _, _ in places(heads)]
             except ScalingError as error:
                 wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
                 raise error.at(file=file, line=min(wrong or words)) from None
-            named = {"upos": upos, "xpos": xpos, "heads": heads, "relations": relations, "depths": above}
-            yield {"tokens": tokens, **named}
+            tags = {"upos": upos, "xpos": xpos}
+            yield {"tokens": tokens, **tags, "heads": heads, "relations": relations, "depths": depths}
 
 
 def _sentences(file: Path, separator: str | None, width: int, what: str, fix: str) -> Iterator[dict[int, list[str]]]:
-    """The fields of each word by its line's number; a sentence ends at an empty line, and comments may precede it."""
-    words: dict[int, list[str]] = {}
-    for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
-        fields = line.split(separator)
-        if not line.strip() or fields[0] == "-DOCSTART-":
-            if words:
-                yield words
-            words = {}
-        elif separator is None or words or not line.startswith("#"):
-            if len(fields) != width:
-                raise ScalingError(f"the line has {len(fields)} {what}", file=file, line=number, fix=fix)
-            words[number] = fields
+    """The fields of each word by its line's number. Empty lines separate sentences; tabs come with comments."""
+
+    def is_word(numbered: tuple[int, str]) -> bool:
+        return bool(numbered[1].strip()) and not numbered[1].startswith("-DOCSTART-")
+
+    for is_sentence, numbered in itertools.groupby(enumerate(lines(file), 1), is_word):
+        if is_sentence:
+            words = {number: line.split(separator) for number, line in numbered if not (separator and line[0] == "#")}
+            for number, fields in words.items():
+                refuse(len(fields) != width, f"the line has {len(fields)} {what}", fix, file=file, line=number)
+            yield words
 
 
 class trees(Layout):

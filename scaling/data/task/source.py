@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +47,6 @@ class Split:
     """The examples of a split end to end."""
 
     arrays: Mapping[str, np.ndarray]
-    answer: Answer
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -86,77 +86,71 @@ class Split:
 
 def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
     """The arrays of a split."""
-    rows: dict[str, list[Any]] = defaultdict(list)
-    parts = [0]
+    rows, has_pieces = defaultdict[str, list[Any]](list), answer in ("tags", "span")
     for start in range(0, len(examples), _BLOCK):
         block = examples[start : start + _BLOCK]
         # Words are tokenized together, as in a text, and separated by their places in it.
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
-        flat = iter(_tokenized(codec, [text for items in texts for text in items], answer in ("tags", "span")))
+        flat = [text for of_example in texts for text in of_example]
+        encodings = codec.encodings(flat, places=True) if has_pieces else []
+        rows["parts"] += map(len, texts)
+        rows["tokens"] += [each.ids for each in encodings] if has_pieces else codec.encode(flat)
         rows["written"] += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
-        for example, items in zip(block, texts):
-            sides = [next(flat) for _ in items]
-            characters = sides[-1][1]
-            rows["tokens"] += [ids for ids, _ in sides]
-            rows["labels"].append(_label(example, answer, names, characters))
-            parts.append(parts[-1] + len(items))
-            if characters is not None:
-                rows["pieces"].append(words(example.texts, characters) if answer == "tags" else characters)
-            if example.heads is not None:
-                rows["tree"].append(places(example.heads))
-    arrays: dict[str, np.ndarray] = {"parts": np.array(parts, np.int64)}
+        # The characters of each token of the last text, which has the answers.
+        last = [
+            np.array(each.offsets, np.int64).reshape(-1, 2) for each in encodings[len(texts[0]) - 1 :: len(texts[0])]
+        ]
+        rows["pieces"] += map(words, (example.texts for example in block), last) if answer == "tags" else last
+        rows["labels"] += [_label(example, answer, names, pieces) for example, pieces in zip_longest(block, last)]
+        rows["tree"] += [places(example.heads) for example in block if example.heads is not None]
+    arrays: dict[str, np.ndarray] = {"parts": np.cumsum([0, *rows.pop("parts")], dtype=np.int64)}
     if answer != "tags":
         arrays["labels"] = np.array(rows.pop("labels"), np.float32 if answer == "number" else np.int32)
     shapes = {"labels": (np.int32, -1), "pieces": (np.int32, -1, 2), "tree": (np.int32, -1, 3)}
     for name, items in rows.items():  # end to end, and where each begins and ends
-        dtype, *shape = shapes.get(name, (codec.dtype, -1))
-        arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in items])
-        arrays[f"{name}_ends"] = np.cumsum([0, *map(len, items)], dtype=np.int64)
-    return Split(arrays, answer)
+        if items:
+            dtype, *shape = shapes.get(name, (codec.dtype, -1))
+            arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in items])
+            arrays[f"{name}_ends"] = np.cumsum([0, *map(len, items)], dtype=np.int64)
+    return Split(arrays)
 
 
 def _label(example: Example, answer: Answer, names: Sequence[str], pieces: Any) -> Any:
     """What is learned of an example, IGNORE where it is not known; nothing but its target of a text."""
-    answers = example.answer
+    right: Any = example.right if answer == "options" else example.answer
     match answer:
         case "text":
             return 0
-        case "span" if answers is not None:  # the first and the last token of its characters; −1 where there are none
+        case "tags":
+            return [IGNORE] * len(example.texts) if right is None else [names.index(tag) for tag in right]
+        case "classes":
+            return [IGNORE if right is None else int(number in right) for number in range(len(names))]
+        case "span" if right is None:
+            return [IGNORE, IGNORE]
+        case "span":  # the first and the last token of its characters; −1 where there are none
             start, stop = example.span or (0, 0)
             inside = np.flatnonzero((pieces[:, 1] > start) & (pieces[:, 0] < stop))
             return [int(inside[0]), int(inside[-1])] if len(inside) else [-1, -1]
-        case "span":
-            return [IGNORE, IGNORE]
-        case "classes":
-            return [IGNORE if answers is None else int(number in answers) for number in range(len(names))]
-        case "tags":
-            return [IGNORE] * len(example.texts) if answers is None else [names.index(tag) for tag in answers]
-    return IGNORE if answers is None else example.right if answer == "options" else answers
+    return IGNORE if right is None else right
+
+
+def characters(texts: Sequence[str]) -> np.ndarray:
+    """[words 2]: where each word begins and ends in a text of them."""
+    lengths = np.array([len(word) for word in texts])
+    stops = np.cumsum(lengths + 1) - 1
+    return np.stack([stops - lengths, stops], 1)
 
 
 def words(texts: Sequence[str], pieces: np.ndarray) -> np.ndarray:
     """[words 2]: the first and the last token of each word of a text; a token that holds a space alone is of none."""
-    lengths = np.array([len(word) for word in texts])
-    stops = np.cumsum(lengths + 1) - 1
-    starts = stops - lengths
+    starts, stops = characters(texts).T
+    # A token may begin with the space before its word.
+    number = np.searchsorted(stops, pieces[:, 1], side="left").clip(max=len(texts) - 1)
+    inside = np.flatnonzero((pieces[:, 1] > starts[number]) & (pieces[:, 1] > pieces[:, 0]))
     spans = np.full((len(texts), 2), -1, np.int64)
-    if len(pieces):
-        # A token may begin with the space before its word.
-        number = np.searchsorted(stops, pieces[:, 1], side="left").clip(max=len(texts) - 1)
-        inside = np.flatnonzero((pieces[:, 1] > starts[number]) & (pieces[:, 1] > pieces[:, 0]))
-        for token in inside[::-1]:
-            spans[number[token], 0] = token
-        spans[number[inside], 1] = inside
+    spans[number[inside[::-1]], 0] = inside[::-1]  # of several tokens the last one that is set stays
+    spans[number[inside], 1] = inside
     return spans
-
-
-def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tuple[Any, Any]]:
-    """The ids of each text, and the characters [t 2] of each token where these are asked for."""
-    if not places:
-        yield from ((ids, None) for ids in codec.encode(texts))
-        return
-    for encoding in codec.encodings(texts, places=True):
-        yield encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
@@ -199,8 +193,8 @@ class Examples(Source):
     fingerprint: str
     vocabulary: int
     specials: Mapping[str, int]
-    home: Path | None = None  # None where the examples are drawn …
-    law: Any = None  # … by a synthetic task
+    load: Callable[[], Sequence[Example]]  # the examples, when they are first read
+    home: Path | None = None  # None where the examples are drawn
 
     gives = "examples"
 
@@ -221,13 +215,10 @@ class Examples(Source):
 
     @cached_property
     def examples(self) -> Sequence[Example]:
-        if self.home is None:
-            return self.law.drawn(self.split)
-        with (self.home / f"{self.split}.jsonl").open(encoding="utf-8") as lines:
-            return list(map(loaded, lines))
+        return self.load()
 
     @cached_property
-    def counts(self) -> np.ndarray:
+    def label_counts(self) -> np.ndarray:
         """[classes], how often each class is the label; of tags, for each word."""
         labels = self.items.arrays["labels"]
         if self.task.answer == "classes":
@@ -240,15 +231,17 @@ class Examples(Source):
 
 
 def dumped(example: Example) -> str:
-    """The line of an example, which `loaded` reads."""
+    """The line of an example in a file that `loaded` reads."""
     fields = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
-def loaded(line: str) -> Example:
-    entry = json.loads(line)
-    tuples = {key: tuple(entry[key]) for key in ("texts", "span", "heads") if key in entry}
-    return Example(**{**entry, **tuples})
+def loaded(file: Path) -> list[Example]:
+    with file.open(encoding="utf-8") as lines:
+        entries = list(map(json.loads, lines))
+    for entry in entries:
+        entry |= {key: tuple(entry[key]) for key in ("texts", "span", "heads") if key in entry}
+    return [Example(**entry) for entry in entries]
 
 
 def fingerprint(splits: Mapping[str, Split], goal: Goal, tokenizer: str) -> str:
