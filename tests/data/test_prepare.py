@@ -19,7 +19,7 @@ from scaling.base.errors import DISK, ScalingError
 from scaling.data import rows, store
 from scaling.data.corpus import Files
 from scaling.data.store import Manifest, open_split
-from scaling.data.text import in_turn, prepare
+from scaling.data.text import ShardWriter, in_turn, prepare
 from tests.data.conftest import jsonl, line, prepared
 from tests.disk import fill
 
@@ -151,6 +151,19 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(text, tmp_path, monk
             shutil.rmtree(tmp_path / "data")
     home = prepare(text(), tmp_path / "data")
     assert (home.name, files(home)) == (undisturbed.name, files(undisturbed))
+
+
+def test_a_worker_that_outlives_its_command_harms_no_part_that_is_done(text, tmp_path, monkeypatch):
+    def again(jobs):
+        in_turn(jobs)
+        with monkeypatch.context() as patched:  # another process is killed as it writes them
+            patched.setattr(ShardWriter, "add", Mock(side_effect=KeyboardInterrupt))
+            for job in jobs:
+                with pytest.raises(KeyboardInterrupt):
+                    in_turn([job])
+
+    home = prepare(text(), tmp_path / "data", again)
+    assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
 
 
 def test_two_at_once_wait_for_one_another(text, tmp_path):

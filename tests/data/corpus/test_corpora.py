@@ -251,9 +251,7 @@ def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(
-        ScalingError, match="the snapshot differs from its record; remove it and python-installed-all"
-    ):
+    with pytest.raises(ScalingError, match="the snapshot differs from its record; remove it and python-installed-all"):
         texts(folder, kind="Python")
 
 
