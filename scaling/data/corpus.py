@@ -64,7 +64,7 @@ class Files(_Rows):
 
     def snapshot(self, folder: Path) -> Snapshot:
         train = rows.find(self.files, "files")
-        held_out = rows.find(self.validation or [], "validation")
+        held_out = [] if self.validation is None else rows.find(self.validation, "validation")
         rows.check_apart(train, held_out)
         parts = _split(rows.parts(train, self.document), rows.parts(held_out, self.document))
         return Snapshot(self, rows.stamp([*train, *held_out]), parts, self.limit)
@@ -197,10 +197,16 @@ class Python(Corpus):
 
     def snapshot(self, folder: Path) -> Snapshot:
         file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"
+        record = file.with_suffix(".json")
         with store.alone(folder, file.stem):  # several data lines may take one snapshot
-            if not file.exists():
-                atomic.write(file, self._table())
-        return Snapshot(self, {"snapshot": rows.sha256(file)}, rows.parts([file]))
+            if not record.exists():
+                table = self._table()
+                atomic.write(file, table)
+                atomic.write_json(record, {"sha256": hashlib.sha256(table).hexdigest()})
+        stamp = {"snapshot": atomic.read_json(record)["sha256"]}
+        is_whole, fix = file.exists() and rows.sha256(file) == stamp["snapshot"], f"remove it and {record.name}"
+        refuse(not is_whole, "the snapshot differs from its record", fix, file=file)
+        return Snapshot(self, stamp, rows.parts([file]))
 
     def read(self, part: Part) -> Iterator[Document]:
         return documents(rows.read_pieces(part["pieces"]), "{text}", None)

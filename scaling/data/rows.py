@@ -58,6 +58,7 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
         if not matches:
             raise _no_file(pattern, key, endings)
         files |= dict.fromkeys(matches)
+    refuse(not files, "it names no file", "give a path or a glob of files", key=key, value=patterns)
     return list(files)
 
 
@@ -78,7 +79,7 @@ def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
         files = [] if is_saved(path) else [file for file in _within(path) if _plain(file).suffix in endings]
     else:
         names = [path] if os.path.exists(path) else sorted(glob.glob(str(path), recursive=True))
-        files = [Path(name) for name in names if not os.path.isdir(name)]
+        files = [Path(name) for name in names if os.path.exists(name) and not os.path.isdir(name)]
     # A link keeps its name, whose ending is the format.
     return [file.parent.resolve() / file.name for file in files]
 
@@ -281,7 +282,7 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
                     yield {name: field or None for name, field in zip(names, fields)}
                 line = table.line_num + 1
         except csv.Error as error:
-            fix = 'write "" for a quote within a quoted field, and close every quote'
+            fix = f'separate fields by {separator!r}, write "" for a quote within a quoted field, and close every quote'
             raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
     refuse(names is None, "it is empty", "its first row must name the columns", file=file)
 

@@ -87,8 +87,9 @@ def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) 
     """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
     known: dict[str, list[Any]] = {}
     now: dict[str, list[Any]] = {}
-    with suppress(OSError, ValueError):
-        known = atomic.read_json(folder / TRUSTED) if trust else {}
+    with suppress(OSError, ValueError, AttributeError):
+        stated = atomic.read_json(folder / TRUSTED) if trust else {}
+        known = {name: stamp for name, stamp in stated.items() if isinstance(stamp, list)}
     for name, expected in hashes.items():
         file = folder / name
         refuse(not file.is_file(), "the file is missing", _AGAIN, file=file)

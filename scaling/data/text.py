@@ -243,9 +243,7 @@ def _record(work: Path, number: int) -> Path:
 
 
 def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, limit: int | None = None) -> None:
-    """Write the shards of a part, up to `limit` bytes of text, and last its record. What is written counts by the
-    record, so a part that was killed is written again from its first byte.
-    """
+    """Write the shards of a part, up to `limit` bytes of text, and last its record, by which they count."""
     work = Path(folder)
     text: Text = schema.build("data", {"kind": "Text", **request})
     codec, advance = Codec.load(work / TOKENIZER), progress(f"part {number + 1}", part.get("bytes"))
@@ -295,13 +293,21 @@ def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> It
 
 
 class ShardWriter:
-    """A shard that is being written; one of `files` is its own."""
+    """A shard that is being written, under a name of its own until it is whole: a worker that outlives its command may
+    write the same. `files` closes its file, and removes it if it is not whole.
+    """
 
     def __init__(self, work: Path, name: str, codec: Codec, files: ExitStack):
         self.work, self.name, self.codec = work, name, codec
-        path = work / f"{name}.tokens"
-        path.parent.mkdir(exist_ok=True)
-        self.file, self.hash, self.ends = files.enter_context(path.open("wb")), hashlib.sha256(), array("Q", [0])
+        self.path = work / f"{name}.tokens"
+        self.path.parent.mkdir(exist_ok=True)
+        self.partial = atomic.temporary(self.path)
+        files.callback(self.partial.unlink, missing_ok=True)
+        self.file, self.hash, self.ends = (
+            files.enter_context(self.partial.open("wb")),
+            hashlib.sha256(),
+            array("Q", [0]),
+        )
         self.bytes = self.largest = self.unknown = 0
 
     def add(self, texts: Sequence[str], documents: Sequence[array]) -> None:
@@ -321,6 +327,7 @@ class ShardWriter:
     def close(self) -> Shard:
         """Put everything on the disk."""
         atomic.flush(self.file)
+        self.partial.replace(self.path)
         ends = np.array(self.ends[1:], "<u8").tobytes()
         atomic.write(self.work / f"{self.name}.ends", ends)
         counts = {"documents": len(self.ends) - 1, "tokens": self.ends[-1], "bytes": self.bytes}

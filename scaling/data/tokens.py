@@ -88,6 +88,10 @@ class Tokens:
             train = rows.find(self.files, "files", TOKENS)
             held_out = [] if fraction is not None else rows.find(self.validation, "validation", TOKENS)  # type: ignore[arg-type]
             arrays = {file: _mapped(file, self.dtype, self.vocabulary) for file in (*train, *held_out)}
+        for file, ids in arrays.items():
+            what, fix = f"it holds {ids.dtype.name}, as its header states", "leave data.dtype out"
+            is_other = self.dtype not in (None, ids.dtype.name)
+            refuse(is_other, what, fix, file=file, key="data.dtype", value=self.dtype)
         rows.check_apart(train, held_out)
         files = {file: (ids, _checked(file, ids, self.vocabulary, folder)) for file, ids in arrays.items()}
         stream = Stream([np.asarray(ids) for ids in arrays.values()])
@@ -143,7 +147,7 @@ def _mapped(file: Path, dtype: str | None, vocabulary: int) -> np.memmap:
     if file.suffix == ".npy":
         return _of_npy(file)
     begin = np.fromfile(file, "<i4", 3).tolist()
-    if begin[:2] == _NANOGPT and size == _HEADER + 2 * begin[2] > _HEADER:
+    if size > _HEADER and begin[:2] == _NANOGPT and size == _HEADER + 2 * begin[2]:
         return np.memmap(file, "<u2", "r", _HEADER)
     index = file.with_suffix(".idx")
     if file.suffix == ".ds":

@@ -102,11 +102,14 @@ def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[For
         there = [part for part in parts if part is not None]
         if there:
             rows = [len(base[weight]) for weight in pair.ours]
-            # The columns of B that belong to another matrix's A are 0.
+            # The columns of B that belong to another matrix's A are 0; matrices may have one A.
             blocks = [base[pair.ours[0]].new_zeros(n, 0) if part is None else part.up for part, n in zip(parts, rows)]
-            up = pair.join(list(torch.block_diag(*blocks).split(rows)), huggingface.heads_of(saved.sections))
+            ups, down = list(torch.block_diag(*blocks).split(rows)), torch.cat([part.down for part in there])
+            if len(there) == len(parts) and all(torch.equal(part.down, there[0].down) for part in there):
+                ups, down = blocks, there[0].down
+            up = pair.join(ups, huggingface.heads_of(saved.sections))
             module = pair.theirs.removesuffix(".weight")
-            tensors[f"{_ROOT}{module}.lora_A.weight"] = torch.cat([part.down for part in there])
+            tensors[f"{_ROOT}{module}.lora_A.weight"] = down
             tensors[f"{_ROOT}{module}.lora_B.weight"] = up
             ranks[module] = up.shape[1]
     rank, per_rank = min(ranks.values()), tuning.alpha / tuning.rank
@@ -225,6 +228,8 @@ def _read_updates(
         scale = _scale(config, module, len(down))
         for name, part in zip(pair.ours, pair.split(up, huggingface.heads_of(base.sections)), strict=True):
             acts = part.any(0)
+            if len(pair.ours) == 1 or not up.any():  # of one matrix, or not trained yet: all rows
+                acts = torch.ones_like(acts)
             if acts.any():
                 updates[name.removesuffix(".weight")] = Update(down[acts], part[:, acts].contiguous(), scale)
     refuse(not updates, "it holds no update", file=file)

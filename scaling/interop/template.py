@@ -147,7 +147,8 @@ class Names(Blank):
 
     def read(self, config: Mapping[str, Any]) -> int:
         names = at(config, self.keys[0])
-        return len(names) if isinstance(names, Mapping) and names else 2
+        count = at(config, "num_labels")
+        return len(names) if isinstance(names, Mapping) and names else count if isinstance(count, int) else 2
 
     def theirs(self, ours: Any) -> Any:
         return {str(index): f"LABEL_{index}" for index in range(ours)}

@@ -317,16 +317,16 @@ def problem_of(
 
 def _refuse_columns(form: Law, parameters: int, columns: Columns, points: Points) -> None:
     """Columns of one value, fewer distinct scales than parameters, and proportions that do not sum to one."""
-    table = np.column_stack([*columns.values()])
-    scales = len(np.unique(table, axis=0))
-    what = f"{plural(scales, 'distinct scale')} ({', '.join(columns)}) cannot determine {parameters} parameters"
-    fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
-    points.refuse(scales < parameters, what, fix)
     for name, column in columns.items():
         fix = f"add runs at another {name}, or fit a law without it"
         points.refuse(
             np.ptp(column) == 0, "has one value, so no law in it can be seen", fix, name, value=float(column[0])
         )
+    table = np.column_stack([*columns.values()])
+    scales = len(np.unique(table, axis=0))
+    what = f"{plural(scales, 'distinct scale')} ({', '.join(columns)}) cannot determine {parameters} parameters"
+    fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
+    points.refuse(scales < parameters, what, fix)
     if "p_1" in columns:
         names = [name for name in columns if name.startswith("p_")]
         mixture = np.column_stack([columns[name] for name in names])

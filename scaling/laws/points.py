@@ -362,6 +362,12 @@ def _in_nats(points: Points, column: str, is_computed: bool) -> Points:
     if unit == "nats" or (stated and unit is None):
         return points
     if stated and unit:
+        least, fix = (
+            float(np.where(np.isfinite(loss), loss, 1.0).min(initial=1.0)),
+            "write --define loss=nats_per_token if it is the logarithm",
+        )
+        is_wrong = unit == "perplexity" and least < 1
+        points.refuse(is_wrong, "is not a perplexity, which is 1 or more", fix, "loss", value=least)
         with np.errstate(all="ignore"):
             nats = np.log(loss) if unit == "perplexity" else loss * np.log(2.0)
         return points.with_column("loss", nats, NATS[unit].format(stated, stated.replace("_", " ")))

@@ -92,10 +92,15 @@ def test_mistakes_in_arrays(arrays, capsys):
     words = ["decoder", "size=tiny", "data=tokens", "data.files=a.npy", "data.vocabulary=500", "train.documents=mask"]
     error = command_line.refused(capsys, "train", *words, "size.vocabulary=null")
     assert "no token of these arrays ends a document; set data.eos" in error
+    np.array([20240520, 1], "<i4").tofile("short.bin")
     for words, message in {
         "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
         "data.files=wide.bin data.dtype=uint16": "every second uint16 is 0, as where ids are stored in more bytes",
+        "data.files=a.npy data.dtype=uint32": "a.npy: data.dtype='uint32': it holds uint16, as its header states",
+        "data.files=megatron.bin data.dtype=uint16": "it holds int32, as its header states; leave data.dtype out",
+        "data.files=[]": "data.files=[]: it names no file",
+        "data.files=short.bin": "short.bin: data.dtype: a .bin file does not state",
         "data.files=real.npy": "real.npy: it holds float32, and token ids are whole numbers; save",
         "data.files=objects.npy": "objects.npy: it is no .npy array that can be mapped: ",
         "data.files=negative.npy": "negative.npy: token -5 at position 1 is negative",

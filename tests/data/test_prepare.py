@@ -19,7 +19,7 @@ from scaling.base.errors import DISK, ScalingError
 from scaling.data import rows, store
 from scaling.data.corpus import Files
 from scaling.data.store import Manifest, open_split
-from scaling.data.text import in_turn, prepare
+from scaling.data.text import ShardWriter, in_turn, prepare
 from tests.data.conftest import jsonl, line, prepared
 from tests.disk import fill
 
@@ -153,6 +153,19 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(text, tmp_path, monk
     assert (home.name, files(home)) == (undisturbed.name, files(undisturbed))
 
 
+def test_a_worker_that_outlives_its_command_harms_no_part_that_is_done(text, tmp_path, monkeypatch):
+    def again(jobs):
+        in_turn(jobs)
+        with monkeypatch.context() as patched:  # another process is killed as it writes them
+            patched.setattr(ShardWriter, "add", Mock(side_effect=KeyboardInterrupt))
+            for job in jobs:
+                with pytest.raises(KeyboardInterrupt):
+                    in_turn([job])
+
+    home = prepare(text(), tmp_path / "data", again)
+    assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
+
+
 def test_two_at_once_wait_for_one_another(text, tmp_path):
     pair = [server.Process(target=prepare, args=(text(), tmp_path / "data")) for _ in range(2)]
     for child in pair:
@@ -283,6 +296,8 @@ def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
         with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
             text().open("train", root)
     manifest.write_text(plain)
+    (home / "trusted.json").write_text('{"train/00000.text.tokens": 5}')  # no stamp: the file is hashed again
+    assert open_split(home, "train").tokens
     # A folder that may only be read is read.
     monkeypatch.setattr("scaling.data.store.atomic.write_json", Mock(side_effect=PermissionError(13, "denied")))
     assert open_split(home, "train").tokens

@@ -88,6 +88,16 @@ def test_an_adapter_of_peft_computes_the_same_here_and_ours_in_peft_and_both_go_
     torch.testing.assert_close(back.tensors, own.tensors, rtol=1e-6, atol=1e-7)
 
 
+def test_an_adapter_keeps_its_rank_where_maps_share_it_and_one_that_is_not_trained_is_read(tmp_path):
+    tuned_by_peft("gpt2", tmp_path)
+    theirs, base = weights.read(tmp_path / "adapter" / peft.FILE), huggingface.read(tmp_path / "base")
+    for scale in (1.0, 0.0):
+        changed = {name: tensor * scale if "lora_B" in name else tensor for name, tensor in theirs.items()}
+        weights.save(tmp_path / "adapter" / peft.FILE, changed)
+        peft.write(tmp_path / "again", peft.read(tmp_path / "adapter", base))
+        torch.testing.assert_close(weights.read(tmp_path / "again" / peft.FILE), changed)
+
+
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
     ranks = {"rank_pattern": {"layers.1.self_attn.q_proj": 4}, "alpha_pattern": {"v_proj": 7}}
     tuned = tuned_by_peft("llama", tmp_path, r=2, lora_alpha=4, use_rslora=True, **ranks)

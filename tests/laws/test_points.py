@@ -89,6 +89,8 @@ def test_perplexity_and_bits_are_converted_once_where_a_person_or_a_formula_says
             assert table.numbers("loss") == pytest.approx(loss)
     with pytest.raises(ScalingError, match="is perplexity by its name"):
         load_points({**RUNS, "val-ppl": np.exp(loss)}, rename={"loss": "`val-ppl`"})
+    with pytest.raises(ScalingError, match=r"loss=0\.9.*is not a perplexity, which is 1 or more"):
+        load_points({**RUNS, "loss": [0.9, *RUNS["loss"][1:]]}, define={"loss": "perplexity"})
     with pytest.raises(ScalingError, match=r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100"):
         load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
 

@@ -180,6 +180,7 @@ def test_bad_input_is_one_line_with_the_place(folder):
         ("a.parquet", b"PAR1" + b"x" * 100, "a.parquet: this is not a whole Parquet file"),
         ("a.csv", b'id,text\n1,"two\nlines"\n2\n', "a.csv:4: the row has 1 field, and the first row names 2"),
         ("a.csv", b'id,text\n2,"never closed\n3,x\n', "a.csv:2: the row cannot be read: unexpected end of data"),
+        ("a.csv", b'"id";"text"\n1;good\n', "; separate fields by ',', write"),
         ("a.csv", b"id,text,id\n1,good,2\n", "a.csv:1: columns of one name: id; rename one"),
     ):
         (folder / "in").mkdir()
@@ -247,8 +248,10 @@ def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
     (library / "one.py").write_text("one = 1\n")
     assert {*texts(folder, kind="Python")} == {one, "three = 3\n"}
     (file,) = folder.glob("data/snapshots/python-installed*.parquet")
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ScalingError, match="this is not a whole Parquet file"):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ScalingError, match="the snapshot differs from its record; remove it and python-installed-all"):
         texts(folder, kind="Python")
 
 
@@ -334,10 +337,13 @@ def test_files_are_found_by_their_own_names_and_bytes_are_text(folder, monkeypat
     (folder / "blob").write_text('{"text": "linked"}\n')
     (folder / "shelf").mkdir()
     (folder / "shelf" / "a.jsonl").symlink_to(folder / "blob")
+    (folder / "shelf" / "b.jsonl").symlink_to(folder / "gone")  # a glob passes over it
     (folder / "b[1].txt").write_text("bracketed")
     pandas.DataFrame({"text": [b"bytes"]}).to_parquet(folder / "c.parquet")
-    found = {name: texts(folder, files=name) for name in ("shelf", "./shelf", "~/shelf/", "b[1].txt", "c.parquet")}
-    assert [*found.values()] == [["linked"], ["linked"], ["linked"], ["bracketed"], ["bytes"]]
+    found = {
+        name: texts(folder, files=name) for name in ("shelf", "./shelf", "~/shelf/", "shelf/*", "b[1].txt", "c.parquet")
+    }
+    assert [*found.values()] == [["linked"], ["linked"], ["linked"], ["linked"], ["bracketed"], ["bytes"]]
 
 
 def test_what_the_tokenizers_library_refuses_is_one_line(folder, capsys):
