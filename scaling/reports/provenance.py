@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -97,7 +96,7 @@ def study_yaml(findings: Findings, command: str) -> str:
     """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it: with the overrides of its
     command, and for the scale that was trained.
     """
-    fields = {key: value for key, value in asdict(findings.question).items() if key not in LEFT_OUT and value}
+    fields = {key: value for key, value in findings.question.stored.items() if key not in LEFT_OUT and value}
     with suppress(ValueError):  # of a record that was altered
         words = dict(override(word) for word in shlex.split(command) if _OVERRIDE.fullmatch(word))
         words.pop("runs", None)

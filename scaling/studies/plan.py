@@ -6,7 +6,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -384,14 +384,12 @@ def newest(ledger: Ledger, plan: Plan) -> Plan:
 
 def document_of(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger has it."""
-    study = asdict(replace(plan.question, config=None))
-    del study["config"]
     runs = [
         {key: getattr(run, key) for key in (*STORED, *(() if run.task is None else OF_A_TASK))}
         | {"overrides": list(run.overrides), "trunk": run.trunk and run.trunk._asdict()}
         for run in plan.runs
     ]
-    return {"study": study, "command": list(plan.command), "runs": runs}
+    return {"study": plan.question.stored, "command": list(plan.command), "runs": runs}
 
 
 def _additions(earlier: Line, document: Line, path: Path) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,11 @@ class Question:
     at: str | None = None
     source: str = ""
     config: Config | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Its fields as the ledger has them."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "config"}
 
     @property
     def law(self) -> str | None:

@@ -134,7 +134,7 @@ def test_groups_are_questions_and_pairs():
     of_pairs = score("GenderParity", [1, 1, 0, 1], [1, 1, 0, 0], ["doctor", "doctor", "nurse", "nurse"])
     assert of_pairs == {"accuracy": 0.75, "gender_parity": 0.5}
     line = {"kind": "Task", "answer": "text", "text": "{a}", "tokenizer": "Byte", "files": {"train": "a.jsonl"}}
-    with pytest.raises(ScalingError, match="answers of the kind text; choose from"):
+    with pytest.raises(ScalingError, match="answers of the kind text; take another"):
         build("data", {**line, "metric": "MultiRC"})
     # Questions are drawn whole: a sample has a multiple of ten right.
     groups, predictions = [index // 10 for index in range(100)], [1] * 50 + [0] * 50

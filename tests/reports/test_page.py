@@ -159,14 +159,14 @@ def test_an_unfinished_study_states_how_far_it_is(tmp_path):
 
 def test_too_few_runs_for_a_law_are_shown_without_one(tmp_path, capsys):
     ledger, _ = make_study(tmp_path, outcome=lambda place: "finished" if place < 2 else None)
-    reason = "There is no law: N has one value, so no law in it can be seen"
+    reason = "There is no law: 2 distinct scales (N, D) cannot determine 5 parameters"
     report = scaling.report("small", runs=ledger.root, progress=False)
     assert capsys.readouterr().err == ""
     assert reason in str(report)
     text = unescape(report.page.read_text(encoding="utf-8"))
     assert all(words in text for words in (">no law yet<", reason, "2 finished, 8 not done"))
     assert not (report.page.parent / "fit.json").exists()
-    with pytest.raises(ScalingError, match="there is no law: N has one value"):
+    with pytest.raises(ScalingError, match="there is no law: 2 distinct scales"):
         _ = report.fit
 
 
