@@ -248,6 +248,7 @@ def _checked(fields: Line, has_small: bool) -> dict[str, Any]:
     what, fix = "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"
     refuse("minutes" in fields and not has_small, what, fix, key="minutes")
     names = [fields["law"]] if isinstance(fields.get("law"), str) else fields.get("law", [])
+    refuse(len({*names}) < len(names), "a law is named twice", key="law")
     with under("law"):
         laws = list(map(law_named, names))
     with under("define"):

@@ -222,8 +222,11 @@ def words_of(command: Sequence[Any], program: str) -> tuple[tuple[str, ...], tup
     words = [program if word == "${program}" else str(word) for word in command]
     is_ours = [Path(one).name == "scaling" and other == "train" for one, other in pairwise(words)]
     refuse(True not in is_ours, "the program is not scaling train", FIX, value=" ".join(words))
-    left, extensions = list[str](), list[str]()
-    rest = iter(words[is_ours.index(True) + 2 :])
+    left, extensions, place = list[str](), list[str](), is_ours.index(True)
+    starter = words[place - 1] if place and words[place] == "scaling" else ""
+    is_script = starter == "${interpreter}" or Path(starter).name.startswith("python")
+    refuse(is_script, "an interpreter finds no file `scaling`", FIX, value=" ".join(words))
+    rest = iter(words[place + 2 :])
     for word in rest:
         option, _, path = word.partition("=")
         if option == "--extend":

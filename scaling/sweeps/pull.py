@@ -124,10 +124,13 @@ def pull(
     stale = [run for run in found if any(seen.get(each.path) != (each.version, []) for each in ended[run])]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         logs = pool.map(_log, map(ended.__getitem__, stale))
-        for done, (run, log) in enumerate(zip(stale, logs, strict=True), start=1):
-            _write(ledger.folder(run) / LOG, log)
-            if done == len(stale) or done % 50 == 0:
-                announce(f"{done} of {len(stale)} histories")
+        try:
+            for done, (run, log) in enumerate(zip(stale, logs, strict=True), start=1):
+                _write(ledger.folder(run) / LOG, log)
+                if done == len(stale) or done % 50 == 0:
+                    announce(f"{done} of {len(stale)} histories")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # a full disk does not wait for the other histories
     paths = {run.path for run in ours}
     lacking = {path: missing for path, (_, missing) in _seen(ledger).items() if missing and path in paths}
     differing = [sentence for run in found for sentence in _conclude(ledger, found[run], ended[run])]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, plural, refuse
@@ -163,11 +164,17 @@ def diff(
         return spec | ({"result": result} if result else {})
 
     changes = differences(document(one), document(other))
-    rows = [
-        [text(key)[1:-1], *("–" if value is None else _compact(value) for value in pair)]
-        for key, pair in changes.items()
-    ]
+    rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
     return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
+
+
+def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
+    """A difference as a row; for two lists of equal length, only the places that differ if they are few."""
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
+        if len(places) <= SOME:
+            return [row for place in places for row in _rows(*place)]
+    return [[key, *("–" if value is None else _compact(value) for value in (left, right))]]
 
 
 @verb
@@ -264,8 +271,11 @@ def _devices() -> Iterator[dict[str, Any]]:
 
 def _folder(folder: Path) -> Iterator[dict[str, Any]]:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        yield _found("runs", f"cannot write in {there}", bad=True)
+    try:
+        with TemporaryFile(dir=there):  # permissions do not show what NFS, a quota or a full disk refuses
+            pass
+    except OSError as error:
+        yield _found("runs", f"cannot write in {there}: {error.strerror}", bad=True)
         return
     free = shutil.disk_usage(there).free
     fix = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None

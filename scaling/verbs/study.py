@@ -18,7 +18,7 @@ from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import read
-from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, verb
+from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, refuse_file, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -344,6 +344,8 @@ def report(
     from scaling.studies.progress import announcer
 
     is_named, study = False, str(study)
+    if keep is not None:
+        refuse_file("--keep", Path(keep, Path(study).name))
     with suppress(ScalingError):  # a kept report needs no ledger
         is_named = os.sep not in study and study in Ledger.open(runs).studies()
     if Path(study, "index.html").is_file() and not is_named:

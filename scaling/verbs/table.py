@@ -12,7 +12,7 @@ from scaling.base.errors import refuse
 from scaling.base.numbers import PositiveInt
 from scaling.config.document import print_remarks
 from scaling.ledger.document import flat
-from scaling.verbs.verb import PYTHON, Flag, Result, frame, verb
+from scaling.verbs.verb import PYTHON, Flag, Result, frame, refuse_file, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -131,6 +131,9 @@ def table(
         refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
     is_page = keep is None or Path(keep).suffix == ".md"
     refuse(not is_page, "is not a page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
+    if keep is not None:
+        refuse(Path(keep).is_dir(), "is a folder", "write PAGE.md", key="--keep", value=str(keep))
+        refuse_file("--keep", Path(keep).with_suffix(""))  # before anything is trained
     what = "--train takes its runs from the ledger"
     refuse(train and source is not None, what, "leave it out", key="--from", value=str(source))
     file, words = read(name).only(list(rows)).seeded(list(overrides))

@@ -16,9 +16,10 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Range
 from scaling.base.printing import columns, html_table, join, tag
 from scaling.config.schema import check
@@ -117,6 +118,12 @@ def documented(function: Any) -> tuple[str, dict[str, str]]:
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     helps = {p.name: mark for p in parameters for mark in marks(p.annotation) if isinstance(mark, str)}
     return inspect.getdoc(function) or "", helps
+
+
+def refuse_file(option: str, folder: Path) -> None:
+    """Refuse a folder to write, before the work whose results it takes, where it is a file or lies below one."""
+    file = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
+    refuse(file is not None, "is a file, not a folder", "name a folder", key=option, value=str(file))
 
 
 def frame(rows: Any, columns: Any = None) -> pandas.DataFrame:

@@ -78,7 +78,7 @@ def test_runs_lists_every_run_and_those_of_a_study_in_its_order(ledger: Ledger, 
     assert str(scaling.runs(runs=Ledger.create(ledger.root / "empty").root)).startswith("0 runs\n")
 
 
-def test_show_prints_all_of_a_run_and_diff_what_differs(ledger: Ledger, names: list[str], ask) -> None:
+def test_show_prints_all_of_a_run_and_diff_what_differs(ledger: Ledger, names: list[str], ask, tmp_path: Path) -> None:
     for seed, run in enumerate(names):
         text = ask("show", run[:10])
         assert f"run {run}" in text
@@ -91,6 +91,11 @@ def test_show_prints_all_of_a_run_and_diff_what_differs(ledger: Ledger, names: l
     assert "model.kind" not in differences
     assert ask("diff", names[0], names[0]) == "no difference\n"
     assert "model.position.kind" in ask("diff", "gpt2", "llama", "size=tiny", "--json")
+    files = [tmp_path / f"{name}.yaml" for name in "ab"]
+    for file in files:
+        file.write_text(f"base: model/decoder\nlog.tags: [one, two, three, four, five, six, {file.stem}]\n")
+    (line,) = (line.split() for line in ask("diff", *map(str, files)).splitlines() if "log.tags" in line)
+    assert line == ["log.tags.6", '"a"', '"b"'], "long lists by the places that differ"
     with ledger.claim(names[3]) as attempt:
         attempt.end("failed", "ValueError: the first words, " + "and then \n\t" * 500_000)
     shown = ask("runs")  # megabytes are shown by their beginning

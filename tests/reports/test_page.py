@@ -417,6 +417,16 @@ def made(tmp_path):
     return make_study(tmp_path, NO_LAW, lambda place: None if place == 9 else "finished")
 
 
+def test_a_folder_to_keep_a_report_in_that_is_a_file_is_refused_before_the_report_is_made(made, tmp_path, capsys):
+    file = tmp_path / "kept"
+    file.write_text("mine")
+    for keep in (file, file / "below"):
+        line = refused(capsys, "report", "small", f"runs={made[0].root}", "--keep", keep)
+        assert f"--keep={str(file)!r}: is a file" in line
+    assert file.read_text() == "mine"
+    assert not (made[0].study_folder("small") / "report").exists()
+
+
 def test_a_plan_that_was_altered_and_what_was_copied_from_another_run_or_study_are_refused(made, capsys):
     ledger, planned = made
     report, file, folder = ["report", "small", f"runs={ledger.root}"], ledger.plan_file("small"), ledger.study_folder

@@ -219,6 +219,7 @@ PLACES = [
     ({"grid": {"seed": [1], "train.tokens": ["8k"]}}, "grid:", "grid: 1 different point to fit 5 parameters"),
     ({"at": {"paper": {"set": {"seed": "a"}}}}, "seed: a", "at.paper.set.seed='a': expected a whole"),
     ({"target": {"N": 1e9}}, "target:", "target: chinchilla is a law of N, D; add D"),
+    ({"law": ["chinchilla", "chinchilla"]}, "law:", "law: a law is named twice"),
     ({"minutes": 5}, "minutes: 5", "minutes=5: there is no smaller scale"),
     ({"tasks": ["rank_tagz"]}, "tasks:", "tasks: rank_tagz: there is no such task; did you"),
 ]

@@ -34,6 +34,10 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
         ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
         ({"command": ["python", "train.py", "${args}"]}, "the program is not scaling"),
+        (
+            {"command": ["${env}", "${interpreter}", "${program}", "train", "decoder", "${args}"]},
+            "an interpreter finds no file",
+        ),
         ({"command": ["scaling", "train", *WORDS]}, "args_no_hyphens"),
         ({"metric": {"name": "val_loss"}}, "no run logs it"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, r"evaluate\.points"),

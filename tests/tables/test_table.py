@@ -233,6 +233,15 @@ def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys
     assert not (tmp_path / "page.md").exists()
 
 
+def test_a_page_that_cannot_be_kept_is_refused_before_anything_is_trained(tmp_path, capsys):
+    (tmp_path / "page").write_text("mine")
+    (tmp_path / "folder.md").mkdir()
+    words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}", "--train", "--keep"]
+    assert "page': is a file" in refused(capsys, *words, tmp_path / "page.md")
+    assert "folder.md': is a folder" in refused(capsys, *words, tmp_path / "folder.md")
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.slow
 def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
