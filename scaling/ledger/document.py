@@ -176,27 +176,25 @@ class Log:
 
     def __init__(self, path: Path):
         with disk("cannot open the log"):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._file = path.open("a+b", buffering=0)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
         line = stamp(entry)
         with disk("cannot write the log"):
-            size = os.fstat(self._handle).st_size
-            if size and os.pread(self._handle, 1, size - 1) != b"\n":
+            size = os.fstat(self._file.fileno()).st_size
+            if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
                 line = b"\n" + line  # after a write that failed midway, or both lines would be lost
             while line:
-                line = line[os.write(self._handle, line) :]
+                line = line[self._file.write(line) :]
 
     def sync(self) -> None:
         """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
         with disk("cannot write the log"):
-            os.fsync(self._handle)
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._file.close()
 
 
 def stamp(entry: Mapping[str, Any]) -> bytes:
