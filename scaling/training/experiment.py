@@ -22,7 +22,7 @@ from scaling.config import compose, schema
 from scaling.config.document import Config, document
 from scaling.config.files import shipped
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
-from scaling.data.batches import Batches, check_takes, evaluation, training
+from scaling.data.batches import Batches, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
@@ -202,12 +202,8 @@ def _assemble(config: Config) -> Experiment:
     _check(config)
     size = BatchSize.of(config["train.batch"])
     pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
-    if config["trainer.max_steps"] is not None:
-        check(pieces["schedule"], config["trainer.max_steps"])
     start = Start.read(config)
     data = config.build("data")
-    if hasattr(data, "answer"):  # a task, which may take long to read
-        check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family, objective, documents = schema.family(config["model"]), _objective(config, train), config["train.documents"]
     is_joined = documents == "mask" and family not in getattr(objective, "separates", ())
@@ -279,7 +275,6 @@ def _assemble(config: Config) -> Experiment:
 def _check(config: Config) -> None:
     """Refuse what no run can have, before data or weights are read."""
     config.check()
-    _check_varied(config)
     if (start := config.tree.get("start")) is not None:
         sources = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
         what = "it names no weights" if not sources else f"it names weights by {' and by '.join(sources)}"

@@ -104,7 +104,7 @@ class FamilyModule(LightningModule):
         config = self.experiment.config
         sharded = partial(shard, mesh=self.device_mesh["data_parallel"]) if self.sharded else None  # type: ignore[index]
         precisions = config["trainer.precision"], config["evaluate.precision"]
-        self.weights = Weights(self.model, *precisions, sharded, self.experiment.saved)
+        self.weights = Weights(self.model, *precisions, sharded)
         self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rate)
         if config["train.compile"]:
@@ -235,7 +235,7 @@ class FamilyModule(LightningModule):
             optimizer.step()
         for optimizer in self.torch_optimizers:
             optimizer.zero_grad(set_to_none=True)
-        if self.weights.separate:
+        if self.weights.trained is not self.weights.full:
             self.weights.round()
 
     def _loss(self, batch: Batch) -> Loss:

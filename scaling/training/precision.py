@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Literal
 
@@ -24,8 +24,7 @@ class Weights:
     float32 parameters that are trained: those that take a gradient.
 
     bfloat16 has 8 bits: an update of one part in 600 would vanish, so it is summed in float32 and then rounded.
-    `sharded` distributes a model's parameters over the ranks, where a strategy does. What is neither trained nor in
-    `saved`, the names of what checkpoints hold, has no float32 copy where nothing is computed in float32.
+    `sharded` distributes a model's parameters over the ranks, where a strategy does.
     """
 
     def __init__(
@@ -34,7 +33,6 @@ class Weights:
         training: Precision,
         evaluation: Precision = "32-true",
         sharded: Callable[[Family], None] | None = None,
-        saved: Collection[str] | None = None,
     ):
         rounded = deepcopy(model).to(torch.bfloat16) if "bf16-true" in (training, evaluation) else model
         for copy in {id(copy): copy for copy in (model, rounded)}.values():
@@ -47,17 +45,12 @@ class Weights:
         self.masters: list[Tensor] = [parameter.tensor for parameter in self.parameters]
         self.own: list[Tensor] = [tensor for _, tensor in parameters(rounded) if tensor.requires_grad]
         self.full, self.evaluation = model, evaluation
-        self.separate = training == "bf16-true"  # whether the trained weights are rounded ones
         self._rounded = rounded
-        if saved is not None and sharded is None and training == evaluation == "bf16-true":
-            for parameter, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
-                if not frozen.requires_grad and parameter.spec.name not in saved:
-                    parameter.tensor.data = frozen.data
 
     @torch.no_grad()
     def gather(self) -> None:
         """Hand the gradients of the rounded weights to the masters."""
-        if self.separate:
+        if self.trained is not self.full:
             for master, parameter in zip(self.masters, self.own, strict=True):
                 master.grad = None if parameter.grad is None else parameter.grad.float()
                 parameter.grad = None

@@ -182,8 +182,8 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.process.command:
         keep_freed()
-    is_own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
-    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, is_own))
+    is_own = start is not None and start.folder.parents[1].name == run_id(experiment.spec)
+    pinned = broadcast(None if attempt is None else attempt.pinned)
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
