@@ -295,7 +295,6 @@ class Attempt:
             # The error that is under way is more specific; without an end the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
         finally:
-            self.log.close()
             self._lock.release()
 
     def _end(self, ending: Mapping[str, Any]) -> None:

@@ -205,9 +205,7 @@ class Ledger:
     def retry(self, run: str) -> None:
         """Let the failures of a run count no more, so that it is tried again."""
         if any(record.failed for record in self.attempts(run)):
-            log = Log(self.folder(run) / LOG)
-            log.write({"kind": "retry", "time": now()})
-            log.close()
+            Log(self.folder(run) / LOG).write({"kind": "retry", "time": now()})
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
         document = read_valid(self.folder(run) / "spec.json", run=run)

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,7 @@ def _trained(
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with recorder, signals.listening(), _quiet(), torch.random.fork_rng(devices):
+    with closing(recorder), signals.listening(), _quiet(), torch.random.fork_rng(devices):
         signals.process.pruned = False
         trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)
