@@ -175,28 +175,22 @@ class Log:
     """
 
     def __init__(self, path: Path):
-        with disk("cannot open the log"):
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self.path = path
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
         line = stamp(entry)
-        with disk("cannot write the log"):
-            size = os.fstat(self._handle).st_size
-            if size and os.pread(self._handle, 1, size - 1) != b"\n":
+        with disk("cannot write the log"), self.path.open("a+b", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                 line = b"\n" + line  # after a write that failed midway, or both lines would be lost
             while line:
-                line = line[os.write(self._handle, line) :]
+                line = line[file.write(line) :]
 
     def sync(self) -> None:
         """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
-        with disk("cannot write the log"):
-            os.fsync(self._handle)
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        with disk("cannot write the log"), self.path.open("r+b", buffering=0) as file:
+            os.fsync(file.fileno())
 
 
 def stamp(entry: Mapping[str, Any]) -> bytes:

@@ -162,20 +162,16 @@ def spans(records: Iterable[Record]) -> list[tuple[datetime, datetime]]:
 def history(run: Path) -> list[dict[str, Any]]:
     """The log of the attempts at a run, as one history: a step that was trained again is taken from its last attempt.
 
-    Entries of one step and one `kind` replace each other; those without a step are all kept, before the stepped ones.
-    What was logged after the run was done is left out.
+    Entries of one step and one `kind` replace each other. Those without a step, and what was logged after the run was
+    done, are left out.
     """
-    loose: list[dict[str, Any]] = []
-    stepped: dict[tuple[int, str], dict[str, Any]] = {}
+    last: dict[tuple[int, str], dict[str, Any]] = {}
     for entry in entries(run / LOG):
-        kind, step = str(entry.get("kind", "")), entry.get("step")
-        if kind == "end" and entry.get("outcome") in RESULTS:
+        if entry.get("outcome") in RESULTS:
             break
-        if isinstance(step, int):
-            stepped[step, kind] = entry
-        elif kind not in LIFE:
-            loose.append(entry)
-    return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
+        if isinstance(entry.get("step"), int):
+            last[entry["step"], str(entry.get("kind"))] = entry
+    return [last[key] for key in sorted(last, key=lambda key: key[0])]
 
 
 def hardware(circumstances: Mapping[str, Any]) -> str:
@@ -299,7 +295,6 @@ class Attempt:
             # The error that is under way is more specific; without an end the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
         finally:
-            self.log.close()
             self._lock.release()
 
     def _end(self, ending: Mapping[str, Any]) -> None:

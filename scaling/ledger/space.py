@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -41,13 +41,9 @@ def waste(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Wast
     A damaged plan is refused: what its branches need is not known. `weights`: also the last checkpoint of each finished
     run, without which it cannot be exported or generate.
     """
-    spent, waiting = list(_spent(ledger, weights)), list[Waste]()
-    while True:
-        needed = _bases(ledger, {item.path for item in spent})
-        more = [item for item in spent if (item.run, item.path.name) in needed]
-        if not more:
-            return spent, waiting
-        spent, waiting = [item for item in spent if item not in more], waiting + more
+    spent, needed = list(_spent(ledger, weights)), _bases(ledger)
+    waiting = [item for item in spent if (item.run, item.path.name) in needed]
+    return [item for item in spent if item not in waiting], waiting
 
 
 def free(items: Iterable[Waste]) -> int:
@@ -65,7 +61,7 @@ def free(items: Iterable[Waste]) -> int:
     return total
 
 
-def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
+def _bases(ledger: Ledger) -> set[tuple[str | None, str]]:
     """The runs, and the names of their checkpoints, that other runs need: as a start or a teacher those that have no
     result, as a start also those whose checkpoints hold what they trained alone.
     """
@@ -81,9 +77,8 @@ def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]
                 folder = ledger.folder(ledger.find(Path(teacher).name))
                 needed |= {(folder.name, path.name) for path in checkpoint.steps(folder).values()}
         if start is not None:
-            checkpoints = [path for path in checkpoint.steps(ledger.folder(run)).values() if path not in gone]
             bases = [start] if is_open else []
-            bases += [checkpoint.note(path).get("start", {}) for path in checkpoints]
+            bases += [checkpoint.note(path).get("start", {}) for path in checkpoint.steps(ledger.folder(run)).values()]
             needed |= {(base["run"], checkpoint.name(base["step"])) for base in bases if {"run", "step"} <= base.keys()}
     return needed
 

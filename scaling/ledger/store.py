@@ -205,9 +205,7 @@ class Ledger:
     def retry(self, run: str) -> None:
         """Let the failures of a run count no more, so that it is tried again."""
         if any(record.failed for record in self.attempts(run)):
-            log = Log(self.folder(run) / LOG)
-            log.write({"kind": "retry", "time": now()})
-            log.close()
+            Log(self.folder(run) / LOG).write({"kind": "retry", "time": now()})
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
         document = read_valid(self.folder(run) / "spec.json", run=run)
@@ -247,28 +245,25 @@ class Ledger:
         numbers = [int(match[1]) for path in folder.glob("plan-*.json") if (match := PLAN.fullmatch(path.name))]
         return folder / (f"plan-{max(numbers)}.json" if numbers else "plan.json")
 
-    def extend_plan(self, study: str, plan: Mapping[str, Any], before: Path) -> None:
-        """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
-        match = PLAN.fullmatch(before.name)
-        after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
-        what = "another command extended the study at the same time"
-        is_other = not publish(after, plan) and text(self.plan(study)) != text(plan)
-        refuse(is_other, what, "run the same command again", file=after)
-
-    def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
-        """Write a study's plan once; a different one under the same name is refused with the difference.
+    def save_plan(self, study: str, plan: Mapping[str, Any], before: Path | None = None) -> None:
+        """Write a study's plan once, or the one that follows the plan in the file `before`, which stays as it is; a
+        different one in its place is refused with the difference.
 
         `plan["runs"]` lists its runs, each a mapping with `run` (the id) and, for a branch, `trunk`: {`run`, `step`},
         the checkpoint that it starts from, which is kept until the branch is done. All else in a plan is the study's.
         """
         for entry in plan["runs"]:
             self.folder(entry["run"])
-        file = self.study_folder(study) / "plan.json"
+        file, fix = self.study_folder(study) / "plan.json", "give the changed study another name"
+        if before is not None:
+            match = PLAN.fullmatch(before.name)
+            file = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
+            fix = "another command extended the study at the same time: run the same command again"
         with disk("cannot write the plan"):
             file.parent.mkdir(parents=True, exist_ok=True)
         if not publish(file, plan) and text(entered := self.plan(study)) != text(plan):
             what = f"the study {study} has another plan: {_first_difference(entered, plan)}"
-            raise ScalingError(what, fix="give the changed study another name", file=file)
+            raise ScalingError(what, fix=fix, file=file)
 
     def runs_of(self, study: str) -> list[str]:
         """The runs of a study, in the order of its plan."""

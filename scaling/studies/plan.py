@@ -344,10 +344,8 @@ def enter(ledger: Ledger, plan: Plan) -> list[str]:
     for run in (*plan.runs, *plan.trunks.values()):
         if run.planned is not None:  # others were entered before
             ledger.add(run.planned.spec)
-    if earlier is None:
-        ledger.save_plan(name, document)
-    elif added or differences(earlier["study"], document["study"]):
-        ledger.extend_plan(name, document, path)
+    if earlier is None or added or differences(earlier["study"], document["study"]):
+        ledger.save_plan(name, document, None if earlier is None else path)
     return added
 
 

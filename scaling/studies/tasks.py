@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import kinds
+from scaling.data import store
 from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run, Words, entered
 from scaling.studies.question import flat, word_of
@@ -64,7 +66,8 @@ def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Seque
 
     experiment = run.experiment
     runs = experiment.config["runs"]
-    source = Pretrained.of_spec(experiment.spec, runs, runs, {})  # without weights to start from
+    spec = experiment.spec
+    source = Pretrained(Path(runs), {}, spec, store.tokenizer(spec["data"], runs))  # without weights to start from
     config = compose(source, task, _words(run, task, settings, inherited), runs=runs)
     return assemble(replace(config, tree={**config.tree, "start": None}))
 

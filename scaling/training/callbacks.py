@@ -67,7 +67,7 @@ class LedgerCallback(Checkpoint):
     `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
     of loss and score a run has.)
 
-    Ranks other than the first write nothing. Leaving its block ends the loggers, and W&B gets the run's `result`.
+    Ranks other than the first write nothing. At the end the loggers are closed, and W&B gets the run's `result`.
     """
 
     def __init__(
@@ -87,10 +87,7 @@ class LedgerCallback(Checkpoint):
         self.step = 0  # the last one that was saved
         self._since, self._tokens = time.perf_counter(), 0
 
-    def __enter__(self) -> LedgerCallback:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for each in self.loggers:
             each.finalize("success" if self.result else "failed")
         if self.wandb is not None:

@@ -49,26 +49,23 @@ _FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "BiLM": "decoder", "Enc
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a folder states about a model without its weights: its sections `model` and `size`, and what it was trained
-    with; `start` names it in a config.
+    """What a folder states about a model without its weights: its sections `model` and `size`, of a run all sections of
+    its spec; `start` names it in a config.
     """
 
     folder: Path
     start: Mapping[str, Any]
-    model: Mapping[str, Any]
-    size: Mapping[str, Any]
-    sections: Mapping[str, Any]  # others of its spec
+    sections: Mapping[str, Any]
     tokenizer: Path | None
-
-    @classmethod
-    def of_spec(
-        cls, spec: Mapping[str, Any], runs: str | Path, folder: str | Path, start: Mapping[str, Any]
-    ) -> Pretrained:
-        return cls(Path(folder), start, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], runs))
 
     @property
     def family(self) -> str:
-        return _FAMILIES.get(self.model["kind"], "encoder")
+        return _FAMILIES.get(self.sections["model"]["kind"], "encoder")
+
+    @property
+    def length(self) -> int:
+        """The tokens that the model reads at most."""
+        return self.sections["size"]["length"]
 
     @property
     def codec(self) -> Codec:
@@ -97,13 +94,14 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
         from scaling.interop.run import read
 
         saved, start = read(folder), {"folder": str(folder)}
-        return Pretrained(folder, start, saved.sections["model"], saved.sections["size"], {}, saved.tokenizer)
+        return Pretrained(folder, start, saved.sections, saved.tokenizer)
     ledger, run = Ledger.open(folder.parents[1]), folder.name
     spec, outcome = ledger.spec(run), (ledger.result(run) or {}).get("outcome", "no result yet")
     fix = "train it to its end first, or name start.step"
     refuse(outcome != "finished", f"the run has {outcome}", fix, key="RUN", value=run)
     is_here = Path(runs).resolve() == ledger.root.resolve()
-    return Pretrained.of_spec(spec, ledger.root, folder, {"run": run} if is_here else {"folder": str(folder)})
+    start = {"run": run} if is_here else {"folder": str(folder)}
+    return Pretrained(folder, start, spec, store.tokenizer(spec["data"], ledger.root))
 
 
 def compose(
@@ -120,9 +118,10 @@ def compose(
     if not isinstance(source, Pretrained):
         source = pretrained(source, runs)
     line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
+    model, size = (source.sections[key] for key in ("model", "size"))
     base = {
-        "model": source.model,
-        "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
+        "model": model,
+        "size": {key: value for key, value in size.items() if key != "vocabulary"},  # as the start and data need
         "data": line,
         "objective": {"kind": "Answer"},
         **_training(source, words),
@@ -134,7 +133,7 @@ def compose(
     filled = {
         **base,
         **(_tokenized(source) if requested["data"]["kind"] == "Task" else {}),  # others are made of token ids
-        "model": {**source.model, **head},
+        "model": {**model, **head},
         "start": _start(source, head),
     }
     config = _loaded(filled, words, overlays)
@@ -207,7 +206,7 @@ def _head(source: Pretrained, goal: Any) -> dict[str, Any]:
         **({} if goal.answer == "span" else {"dropout": DROPOUT}),
         **({"added": True} if both else {}),
     }
-    absent = {name: None for name in _OWN[1:] if source.model.get(name) is not None}
+    absent = {name: None for name in _OWN[1:] if source.sections["model"].get(name) is not None}
     return {"head": head, **absent, "tie": []}
 
 
@@ -266,7 +265,8 @@ def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, r
 
 def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:
     """A line `data` beside the model of a run."""
-    return _loaded({"model": source.model, "size": source.size, "runs": str(runs), **filled}, words).tree["data"]
+    model = {key: source.sections[key] for key in ("model", "size")}
+    return _loaded({**model, "runs": str(runs), **filled}, words).tree["data"]
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:

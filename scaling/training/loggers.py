@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
 KINDS = ("train", "evaluate")  # of entries that loggers get
 ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
-LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
+LABELS = ("study=", "row=", "sweep=")  # tags that begin so are in W&B's config too
 
 
 class RunWandbLogger(WandbLogger):
@@ -48,7 +48,7 @@ class RunWandbLogger(WandbLogger):
         self._online = mode(experiment.config) == "online"
         log, sweep = experiment.config["log"], os.environ.get(SWEEP)
         tags = [str(tag) for tag in log["tags"]]
-        labels = dict(tag.split("=", 1) for tag in tags if tag.partition("=")[0] in LABELS and "=" in tag)
+        labels = dict(tag.split("=", 1) for tag in tags if tag.startswith(LABELS))
         labels |= {"sweep": sweep} if sweep else {}
         (folder / "wandb").mkdir(exist_ok=True)
         shown_run = wandb.init(

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +72,13 @@ def train_run(
     experiment: Experiment,
     ledger: Ledger | None,
     *,
+    progress: bool = False,
     listeners: Collection[Listener] = (),
     callbacks: Collection[Callback] = (),
     loggers: Collection[Logger] = (),
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
-    `listeners` gets each entry of the log; callbacks and loggers are a person's own.
+    `progress` is shown to a person; `listeners` get each entry of the log; callbacks and loggers are a person's own.
 
     Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
     trained as far as its `steps`, and keeps those that branches start from.
@@ -94,7 +95,7 @@ def train_run(
             raise experiment.config.error("trainer.devices", what, "take trainer.devices=1")
         count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
         threads = suited(experiment, max(1, cores() // count))
-        start_ranks(count, threads, _train_rank, experiment.config, steps, bool(listeners))
+        start_ranks(count, threads, _train_rank, experiment.config, steps, progress)
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with TRAINING, joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
@@ -103,7 +104,9 @@ def train_run(
         with attempt or nullcontext():
             try:
                 start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
-                return _trained(experiment, attempt, start, listeners if first() else (), callbacks, loggers)
+                with ProgressDisplay() if progress and first() else nullcontext() as display:
+                    shown = listeners if display is None else (*listeners, display)
+                    return _trained(experiment, attempt, start, shown, callbacks, loggers)
             except Stopped as error:
                 if error.signal != LOST:
                     raise
@@ -116,13 +119,12 @@ def train_run(
                 raise _less_memory(experiment) from error
 
 
-def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
-    """Train as one of several ranks, to the run's end, or its trunk up to `steps`. The first is `shown`."""
+def _train_rank(config: Config, steps: int | None, progress: bool) -> None:
+    """Train as one of several ranks, to the run's end, or its trunk up to `steps`."""
     experiment, ledger = assemble(config), Ledger.create(config["runs"]) if first() else None
     if steps is not None and (trunk := experiment.trunk()) is not None:
         experiment = replace(trunk[0], steps=steps)
-    with ProgressDisplay() if shown and first() else nullcontext() as listener:
-        train_run(experiment, ledger, listeners=[] if listener is None else [listener])
+    train_run(experiment, ledger, progress=progress)
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -182,12 +184,12 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.process.command:
         keep_freed()
-    is_own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
-    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, is_own))
+    is_own = start is not None and start.folder.parents[1].name == run_id(experiment.spec)
+    pinned = broadcast(None if attempt is None else attempt.pinned)
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     recorder = LedgerCallback(experiment, attempt, pinned, best, listeners, loggers)
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with recorder, signals.listening(), _quiet(), torch.random.fork_rng(devices):
+    with closing(recorder), signals.listening(), _quiet(), torch.random.fork_rng(devices):
         signals.process.pruned = False
         trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)

@@ -179,7 +179,7 @@ def evaluate_corpus(
     from scaling.training import finetune
 
     source = finetune.pretrained(run, runs)
-    codec, encoder, length = source.codec, source.family == "encoder", source.size["length"]
+    codec, encoder, length = source.codec, source.family == "encoder", source.length
     for name, value, wrong in (("stride", stride, encoder), ("masking", masking, not encoder)):
         if value is not None and wrong:
             raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
@@ -242,9 +242,7 @@ def evaluate_harness(
 
     from scaling.evaluation.harness import HarnessModel, run_tasks, table
 
-    model = HarnessModel(
-        source.codec, source.family, source.size["length"], lambda: load(source.folder, device=device).scorer
-    )
+    model = HarnessModel(source.codec, source.family, source.length, lambda: load(source.folder, device=device).scorer)
     results = run_tasks(model, tasks, shots, limit, generation)
     samples = results.pop("samples")
     document = {"run": source.folder.name, "lm_eval_version": version("lm_eval"), "shots": shots, "limit": limit}

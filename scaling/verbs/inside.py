@@ -130,7 +130,7 @@ def probe(
     source = pretrained(run, runs)
     classes, texts = probing.texts_of(source, task, overrides, runs)
     model = load(source.folder, device=device, step=step)
-    reading = probing.Reading(model.family, model.ids, source.size["length"])
+    reading = probing.Reading(model.family, model.ids, source.length)
     train, test = (probing.some(texts(split, reading), tokens) for split in ("train", "validation"))
     largest = max((max(text.tokens) for text in (*train, *test)), default=0)
     if largest >= (size := model.config["size"]["vocabulary"]):

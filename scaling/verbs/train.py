@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,14 +162,11 @@ def _trained(composed: Config, progress: bool, callbacks: Any, logger: Any) -> R
         print_remarks([experiment.config])
 
     from scaling.training import run
-    from scaling.training.callbacks import ProgressDisplay
 
-    with ProgressDisplay() if progress else nullcontext() as listener:
-        callbacks, loggers = (
-            list(one) if isinstance(one, Iterable) else [one] if one else [] for one in (callbacks, logger)
-        )
-        listeners = [listener] if listener else []
-        result = run.train(experiment, listeners=listeners, callbacks=callbacks, loggers=loggers)
+    callbacks, loggers = (
+        list(one) if isinstance(one, Iterable) else [one] if one else [] for one in (callbacks, logger)
+    )
+    result = run.train(experiment, progress=progress, callbacks=callbacks, loggers=loggers)
     # Ranks other than the first have no result of their own.
     return Run(Path(composed["runs"]) / "store" / run_id(experiment.spec), result["already"])
 

@@ -18,6 +18,8 @@ from scaling.executors import ended as job_end
 from scaling.executors.local import Local
 from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
+from scaling.ledger.document import entries
+from scaling.ledger.run import LOG
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 from scaling.verbs.command_line import main
@@ -181,7 +183,8 @@ def test_a_job_that_slurm_warns_is_queued_again_and_one_that_no_command_waits_fo
     ledger = Ledger.open(tmp_path)
     (run,) = ledger.runs()
     assert [record.end["outcome"] for record in ledger.attempts(run)] == ["stopped", "stopped"]
-    assert [entry["from_step"] is None for entry in ledger.history(run) if entry["kind"] == "resume"] == [True, False]
+    resumed = entries(ledger.folder(run) / LOG, ["resume"])
+    assert [entry["from_step"] is None for entry in resumed] == [True, False]
 
 
 @slow

@@ -35,7 +35,6 @@ def written(path: Path, log: list[dict[str, Any]]) -> Path:
     writer = Log(path)
     for entry in log:
         writer.write(entry)
-    writer.close()
     return path
 
 
@@ -93,7 +92,6 @@ def test_a_torn_tail_or_a_flipped_bit_costs_its_line_alone(path):
         assert list(entries(path)) == ENTRIES[:whole]
         log = Log(path)
         log.write({"kind": "after"})
-        log.close()
         assert list(entries(path)) == [*ENTRIES[:whole], {"kind": "after"}]
     for _ in range(300):
         flipped = bytearray(content)

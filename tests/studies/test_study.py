@@ -452,9 +452,9 @@ def test_two_commands_extend_a_study_alike_and_another_extension_is_refused(tmp_
     path = ledger.plan_file("small")
     begun(question(grid={**GRID, "train.tokens": ["2k", "4k", "8k"]}), tmp_path)
     document = ledger.plan("small")
-    ledger.extend_plan("small", document, path)  # of a command that read the plan at the same time
+    ledger.save_plan("small", document, path)  # of a command that read the plan at the same time
     with pytest.raises(ScalingError, match="another command extended the study at the same time"):
-        ledger.extend_plan("small", {**document, "runs": document["runs"][:1]}, path)
+        ledger.save_plan("small", {**document, "runs": document["runs"][:1]}, path)
 
 
 def test_the_budget_ends_it_too(tmp_path):

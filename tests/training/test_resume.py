@@ -11,6 +11,8 @@ import pytest
 
 from scaling.base.errors import DISK
 from scaling.ledger import Ledger, run_id
+from scaling.ledger.document import entries
+from scaling.ledger.run import LOG
 from scaling.training.run import train_run
 from tests.disk import fill
 from tests.training.conftest import PAIRS, at, at_file_operation, die, ends, experiment, left, send, train, words
@@ -44,9 +46,9 @@ def test_three_kills_in_one_run(tmp_path, fork, unbroken):
     assert fork(line).wait() == 0
     assert left(tmp_path / "runs")._replace(losses=unbroken.losses) == unbroken
     ledger = Ledger.open(tmp_path / "runs")
-    history = ledger.history(*ledger.runs())
-    assert [entry["from_step"] for entry in history if entry["kind"] == "resume"] == [None, None, 4, 8]
-    assert [entry["step"] for entry in history if entry["kind"] == "train"] == [1, 5, 10, 12]
+    (run,) = ledger.runs()
+    assert [entry["from_step"] for entry in entries(ledger.folder(run) / LOG, ["resume"])] == [None, None, 4, 8]
+    assert [entry["step"] for entry in ledger.history(run) if entry["kind"] == "train"] == [1, 5, 10, 12]
 
 
 # Kinds of runs with a state of their own; the default is AdamW on Causal, in float32.
