@@ -94,9 +94,7 @@ class HarnessModel(TemplateLM):
             cuts = get_rolling_token_windows(tokens, first, self.length, context_len=1)
             return [Request(*map(tuple, make_disjoint_window(cut))) for cut in cuts]
 
-        each = [windows(request.args[0]) for request in requests]
-        nats = iter(self.scorer.nats([window for windows_of_text in each for window in windows_of_text]))
-        return [-sum(float(next(nats).sum()) for _ in windows_of_text) for windows_of_text in each]
+        return [-nats for nats in self.scorer.totals([windows(request.args[0]) for request in requests])]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The continuation of each context, up to the first of the task's strings, which is left out."""

@@ -45,24 +45,14 @@ def requests(codec: Codec, special: Sequence[int], joins: bool, pairs: Sequence[
         return {text: tuple(ids) for text, ids in zip(once, codec.encode(once))}
 
     contexts = encoded(context for context, _ in pairs)
+    texts = encoded(context * joins + continuation for context, continuation in pairs)
     if not joins:
-        seconds = encoded(continuation for _, continuation in pairs)
-        return [Request((*contexts[context], *special), seconds[continuation]) for context, continuation in pairs]
-    # The end of each context that is tokenized together with its continuations: its last line, where that has the same
-    # tokens by itself, or else all of it. So long contexts are tokenized once.
-    tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
-    alone = encoded(tails.values())
-    for text, ids in contexts.items():
-        tail = alone[tails[text]]
-        if not tail or ids[-len(tail) :] != tail:
-            tails[text], alone[text] = text, ids
-    joined = encoded(tails[context] + continuation for context, continuation in pairs)
+        return [Request((*contexts[context], *special), texts[continuation]) for context, continuation in pairs]
     listed = []
     for context, continuation in pairs:
-        ids, count = joined[tails[context] + continuation], len(alone[tails[context]])
-        before = contexts[context][: len(contexts[context]) - count]
-        cut = max(0, min(count, len(ids) - 1))
-        listed.append(Request((*special, *before, *ids[:cut]), ids[cut:]))
+        ids = texts[context + continuation]
+        cut = max(0, min(len(contexts[context]), len(ids) - 1))
+        listed.append(Request((*special, *ids[:cut]), ids[cut:]))
     return listed
 
 
@@ -98,6 +88,11 @@ class Scorer:
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
         return self._each(requests, partial(nats_of, self.model.head))
+
+    def totals(self, texts: Sequence[Sequence[Request]]) -> list[float]:
+        """−ln p of each text that is scored by several requests."""
+        nats = iter(self.nats([request for of_text in texts for request in of_text]))
+        return [sum(float(next(nats).sum()) for _ in of_text) for of_text in texts]
 
     def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
         """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
@@ -155,11 +150,10 @@ class Scorer:
         """Context and continuation in one row."""
         widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
         for part in batches(widths, self.tokens):
-            rows = [(*requests[index].context, *requests[index].continuation) for index in part]
-            tokens, documents = self._filled([row[:-1] for row in rows])
-            targets, _ = self._filled([row[1:] for row in rows], IGNORE)
-            lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
-            targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
+            pairs = [requests[index] for index in part]
+            tokens, documents = self._filled([(*context, *text[:-1]) for context, text in pairs])
+            targets, _ = self._filled([(*[IGNORE] * (len(context) - 1), *text) for context, text in pairs], IGNORE)
+            lengths = torch.tensor([len(context) for context, _ in pairs], device=self.device)
             batch = Batch(tokens, targets, documents=documents, prefix=lengths)
             yield vectors(self.model.head, self.model(batch), batch), targets, part
 
@@ -269,7 +263,7 @@ class MaskedScorer:
     ids: Mapping[str, int]
     length: int
     masking: Masking = "token"
-    words: np.ndarray | None = None
+    words: Any = None
     tokens: int = TOKENS
 
     def __post_init__(self) -> None:
@@ -280,8 +274,7 @@ class MaskedScorer:
     def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
         """The negative pseudo-log-likelihood of each text."""
         arrays = [np.asarray(text, np.int64) for text in texts]
-        begins = None if self.masking == "token" else self.words
-        words = [np.cumsum(np.ones(len(text), bool) if begins is None else begins[text]) for text in arrays]
+        words = [np.arange(len(text)) if self.masking == "token" else np.cumsum(self.words[text]) for text in arrays]
         sizes = [min(self.length, len(self.framed(text))) for text in arrays]
         places = {(number, at): size for number, size in enumerate(sizes) for at in range(len(arrays[number]))}
         totals = np.zeros(len(texts))

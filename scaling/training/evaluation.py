@@ -307,12 +307,3 @@ class Predictor:
             batch = batches.batch(step).to(self.device)
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
         return outputs
-
-
-def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:
-    """A prediction as a file holds it: classes by their names."""
-    if prediction is None:
-        return None
-    if answer == "class":
-        return labels[prediction]
-    return [labels[label] for label in prediction] if answer == "classes" else prediction
