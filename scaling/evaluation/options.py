@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
@@ -139,46 +139,43 @@ def posed(
 ) -> tuple[str, dict[int, Question]]:
     """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
 
-    def questions(split: str) -> dict[int, Question]:
-        """The examples of a split whose answer is known, by number."""
-        source: Examples = data.open(split, folder)
-        if source.task.answer not in ("class", "options"):
-            what = f"the answers are {source.task.answer}, and options are asked for"
-            fix = "take a task whose answer is class or options, or finetune the run"
-            raise ScalingError(what, key="TASK", fix=fix)
-        all_questions = (Question.of(example, source.task.labels) for example in source.examples)
-        return {index: question for index, question in enumerate(all_questions) if question.right}
+    def questions(part: str) -> dict[int, Question]:
+        source: Examples = data.open(part, folder)
+        what = f"its answer is {source.task.answer}, and options are asked for"
+        fix = "take a task whose answer is class or options, or finetune the run"
+        refuse(source.task.answer not in ("class", "options"), what, fix, key="TASK")
+        asked = (Question.of(example, source.task.labels) for example in source.examples)
+        return {index: question for index, question in enumerate(asked) if question.right}
 
-    posed, shots = questions(split), prompting.shots
-    train = posed if split == "train" or not shots else questions("train")
+    asked, shots = questions(split), prompting.shots
+    train = asked if split == "train" or not shots else questions("train")
     what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
     refuse(shots > len(train), what, "take fewer", key="shots", value=shots)
-    shot_indices = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
-    if split == "train":
-        posed = {index: question for index, question in posed.items() if index not in shot_indices}
-    refuse(not posed, f"the {split} split has no example to score", "take another split", key="split", value=split)
-    return prompting.head([train[index] for index in shot_indices]), dict(islice(posed.items(), limit))
+    shown = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+    left = {index: asked[index] for index in asked if split != "train" or index not in shown}
+    refuse(not left, f"the {split} split has no example to score", "take another split", key="split", value=split)
+    return prompting.head([train[index] for index in shown]), dict(islice(left.items(), limit))
 
 
 def scored(
     scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
 ) -> tuple[list[Scored], int]:
     """The options of every question behind the head of the prompt, and of how many the window cut a context."""
-    written = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
-    places = [(head + before, answer, after) for before, after, answers in written for answer in answers]
-    gaps = [after is not None for _, after, _ in written]
-    if isinstance(scorer, MaskedScorer) and not all(gaps):
-        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-        fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
-        raise ScalingError(what, key="RUN", fix=fix)
-    nats, cut = _nats(scorer, codec, places)
+    sides = [prompting.question(question) for question in posed.values()]
+    has_gaps = [after is not None for _, after in sides]
+    what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+    fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
+    refuse(isinstance(scorer, MaskedScorer) and not all(has_gaps), what, fix, key="RUN")
+    each = [prompting.answers(question) for question in posed.values()]
+    places = [(head + before, answer, after) for (before, after), answers in zip(sides, each) for answer in answers]
+    scores = zip(*_nats(scorer, codec, places), strict=True)
     alone = list(dict.fromkeys(answer for _, answer, _ in places))
     before = "" if prompting.frame == "none" else UNCONDITIONAL
-    costs, _ = _nats(scorer, codec, [(before, answer, "" if any(gaps) else None) for answer in alone])
+    costs, _ = _nats(scorer, codec, [(before, answer, "" if any(has_gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
-    each, examples, truncated = iter(zip(nats, cut, strict=True)), [], 0
-    for (index, question), (_, _, answers) in zip(posed.items(), written, strict=True):
-        losses, were_cut = zip(*(next(each) for _ in answers), strict=True)
+    examples, truncated = [], 0
+    for (index, question), answers in zip(posed.items(), each, strict=True):
+        losses, were_cut = zip(*islice(scores, len(answers)), strict=True)
         truncated += any(were_cut)
         examples.append(
             Scored(
@@ -209,11 +206,11 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     if isinstance(scorer, MaskedScorer):
         return [scorer.gap(*codec.encode(three)) for three in parts], [False] * len(parts)
     ids, joins = scorer.ids, scorer.model.family == "decoder"
-    gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
     first, last = framing(scorer.model.family, ids)
     pairs = requests(codec, first or last, joins, [(before, answer + after) for before, answer, after in parts])
     for number, (*_, after) in enumerate(places):
-        if len(gaps) == 2 and after is not None:
+        if not joins and "sentinel_1" in ids and after is not None:
             before, answer, rest = codec.encode(parts[number])
-            pairs[number] = Request((*before, gaps[0], *rest, *last), (gaps[0], *answer, gaps[1]))
+            gap = ids["sentinel_0"]
+            pairs[number] = Request((*before, gap, *rest, *last), (gap, *answer, ids["sentinel_1"]))
     return scorer.nats(pairs), [*map(scorer.truncates, pairs)]
