@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,10 +21,7 @@ from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MASK, MaskedScorer, Request, Scorer, requests
 from scaling.metrics.metric import Metric, ratio
 
-Formulation = Literal["cloze", "letters"]
-Frame = Literal["question", "none"]
-Normalisation = Literal["raw", "character", "token", "unconditional"]
-NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+NORMALISATIONS = ("raw", "character", "token", "unconditional")
 UNCONDITIONAL = "Answer:"
 
 
@@ -37,8 +34,8 @@ class Prompting:
     split that `seed` chooses, the same for every question, come first with their answers.
     """
 
-    formulation: Formulation = "cloze"
-    frame: Frame = "question"
+    formulation: Literal["cloze", "letters"] = "cloze"
+    frame: Literal["question", "none"] = "question"
     shots: int = 5
     seed: int = 0
 
@@ -102,16 +99,11 @@ class Scored:
     bytes: tuple[int, ...]
 
     @property
-    def choices(self) -> dict[Normalisation, int]:
+    def choices(self) -> dict[str, int]:
         """The option of the highest likelihood under each normalisation, the first of equals."""
         nats = np.array(self.nats)
-        costs: dict[Normalisation, np.ndarray] = {
-            "raw": nats,
-            "character": nats / np.array(self.characters),
-            "token": nats / np.array(self.tokens),
-            "unconditional": nats - np.array(self.unconditional),
-        }
-        return {name: int(cost.argmin()) for name, cost in costs.items()}
+        costs = nats, nats / self.characters, nats / self.tokens, nats - self.unconditional
+        return {name: int(cost.argmin()) for name, cost in zip(NORMALISATIONS, costs, strict=True)}
 
     @property
     def gold(self) -> int:

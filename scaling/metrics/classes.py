@@ -57,12 +57,9 @@ class F1(Accuracy):
         if self.average == "binary":
             self.check(classes)
             positive = 1 if self.positive is None else self.positive
-            is_other, fix = (
-                not isinstance(positive, (*map(type, classes),)),
-                f"name one of {', '.join(map(str, classes))}",
-            )
-            what = "no example has such a class"
-            refuse(classes and is_other, what, fix, key="metric.positive", value=positive)
+            is_other = classes and not isinstance(positive, tuple(map(type, classes)))
+            what, fix = "no example has such a class", f"name one of {', '.join(map(str, classes))}"
+            refuse(is_other, what, fix, key="metric.positive", value=positive)
             classes = [positive]
         predicted, real = (
             np.array([[label in each for label in classes] for each in side], float) for side in (guessed, right)
