@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import aligned, framing, prompt, start
 from scaling.model.context import Cache
@@ -123,9 +123,9 @@ class Scorer:
         """The request within the window: without the first tokens of a context that is too long."""
         context, continuation = request
         refuse(not continuation, *NOTHING)
-        if len(continuation) > self.length:
-            what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
-            raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
+        what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
+        fix = "take shorter texts, or a run with longer windows"
+        refuse(len(continuation) > self.length, what, fix, key="size.length")
         refuse(not context, "a continuation needs a token before it", "take a model whose start token is known")
         space = self.length if self.model.family == "encoder_decoder" else self.length - len(continuation) + 1
         return Request(context[-space:], continuation)
@@ -268,8 +268,8 @@ class MaskedScorer:
 
     def __post_init__(self) -> None:
         check_head(self.model)
-        if "mask" not in self.ids:
-            raise ScalingError("the run has no mask token", key="RUN", fix="take an encoder that was trained on masks")
+        fix = "take an encoder that was trained on masks"
+        refuse("mask" not in self.ids, "the run has no mask token", fix, key="RUN")
 
     def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
         """The negative pseudo-log-likelihood of each text."""
@@ -325,9 +325,9 @@ def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
     """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
     parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
     gaps = ["mask" if "mask" in ids else f"sentinel_{number}" for number in range(len(parts) - 1)]
-    if number := sum(name not in ids for name in gaps):
-        what = f"the run has {len(gaps) - number} sentinels, and the text has more gaps"
-        raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
+    known = sum(name in ids for name in gaps)
+    what = f"the run has {known} sentinels, and the text has more gaps"
+    refuse(known < len(gaps), what, f"write fewer {MASK}", key="text")
     # The space before a word is a part of its token.
     *pieces, last = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
     return [token for piece, name in zip(pieces, gaps) for token in (*piece, ids[name])] + list(last)

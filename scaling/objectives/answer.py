@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveInt
 from scaling.data.batches import Features
 from scaling.data.source import Rows, Takes, Vocabulary
@@ -64,10 +64,10 @@ class Answer(Objective):
     def writes(self, task: Goal) -> bool:
         """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
         writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        if writes and self.family == "encoder":
-            key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
-            what = "an encoder cannot write the answer of a task whose answers are texts"
-            raise ScalingError(what, key=key, value=value, fix="take a Decoder or an EncoderDecoder")
+        key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
+        what = "an encoder cannot write the answer of a task whose answers are texts"
+        fix = "take a Decoder or an EncoderDecoder"
+        refuse(writes and self.family == "encoder", what, fix, key=key, value=value)
         what = "the model has to write these answers, since no head predicts them"
         refuse(writes and self.form == "head", what, "take form=auto", key="form", value="head")
         return writes

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
@@ -41,8 +41,8 @@ class Masked(Objective):
     ):
         super().__init__(vocabulary, length, family, length - self.frame, "cls", "sep", "mask")
         self.rate, self.unit, self.disguise = rate, unit, Disguise(self.vocabulary, masked, random)
-        if unit == "word" and vocabulary.words is None:
-            raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
+        what, has_words = "the data do not mark where words begin", vocabulary.words is not None
+        refuse(unit == "word" and not has_words, what, "set unit: token", key="unit", value=unit)
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         frame = np.array([self.vocabulary["cls"], self.vocabulary["sep"]])

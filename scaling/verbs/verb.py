@@ -89,7 +89,7 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
             if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
                 check(spelled(parameter), value, value_type(parameter.annotation))
                 for output in (mark for mark in marks(parameter.annotation) if isinstance(mark, Output)):
-                    output.check(value)
+                    output.check(str(value))
         positional = [arg for arg in args if not is_override(arg)]
         if len(positional) > len(named) and not {"words", "others"} & parameters.keys():
             titles = " ".join(each.name.upper() for each in named) or "no words"
