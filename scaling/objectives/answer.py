@@ -121,17 +121,13 @@ class Answer(Objective):
         joins, longest = self.family == "decoder", self.width(rows.task)
         space, room = (min(longest, width - 3), width - 1) if joins else (longest, width)
         targets = [item.target[: space - 1] for item in rows.items]
-        taken = [len(target) + 1 if joins else 0 for target in targets]
-        sources = [item.prompt[: max(1, room - 1 - count)] for item, count in zip(rows.items, taken)]
+        rooms = [room - 1 - joins * (len(target) + 1) for target in targets]
+        sources = [item.prompt[: max(1, left)] for item, left in zip(rows.items, rooms)]
         source, target = (
             Text(filled(side, wide, pad), np.array([len(row) for row in side])).ended(eos)
             for side, wide in ((sources, room - 1), (targets, space - 1))
         )
-        batch = text_to_text(source, target, self.vocabulary, self.family)
-        if not joins:
-            return batch
-        cuts = {"tokens", "targets", "documents"}  # what is joined has room for both sides, and no row needs it
-        return replace(batch, **{k: v[:, :width].contiguous() for k, v in vars(batch).items() if k in cuts})
+        return text_to_text(source, target, self.vocabulary, self.family, width)
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
         """The prediction for each example, as the task's metric takes it. `outputs` are a head's logits of batches of
