@@ -22,7 +22,7 @@ from scaling.metrics.text import texts
 WORD = "XX"
 TRACE = "-NONE-"
 ROOTS = ("", "TOP", "ROOT", "S1")  # what treebanks put around a sentence
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"\(\s*([^\s()]*)|\)|[^\s()]+")  # a bracket with its label, one that closes, a word
 DEEPEST = 200  # constituents within one another
 
 
@@ -54,14 +54,14 @@ def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]
         refuse(is_wrong, what, fix, **place)
 
     stack: list[Tree] = []
-    begun, opened = 0, False
+    begun = 0
     for number, line in enumerate(lines, 1):
-        for token in _TOKEN.findall(line):
-            if token == "(":
+        for token in _TOKEN.finditer(line):
+            if token[1] is not None:
                 begun = begun if stack else number
                 check(len(stack) > DEEPEST, f"a tree is more than {DEEPEST} brackets deep", number, "leave it out")
-                stack.append(Tree(""))
-            elif token == ")":
+                stack.append(Tree(token[1]))
+            elif token[0] == ")":
                 check(not stack, "a bracket closes no tree", number, "remove it, or open the tree before it")
                 done = stack.pop()
                 is_empty = done.word is None and not done.children
@@ -70,14 +70,11 @@ def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]
                     stack[-1].children.append(done)
                 else:
                     yield done
-            elif opened:
-                stack[-1].label = token
             else:
                 is_word = stack and stack[-1].label and not stack[-1].children and stack[-1].word is None
                 fix = "write (TAG word), and -LRB- or -RRB- for a bracket that is a word"
-                check(not is_word, f"{token!r} is outside of (TAG word)", number, fix)
-                stack[-1].word = token
-            opened = token == "("
+                check(not is_word, f"{token[0]!r} is outside of (TAG word)", number, fix)
+                stack[-1].word = token[0]
     left = f"{len(stack)} of its brackets are open at the end of the file"
     check(stack, f"the tree that begins here does not close: {left}", begun, "close it")
 
@@ -126,11 +123,10 @@ def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
     root = Tree("")
     stack, left = [root], list(words)
     for token in sequence.split():
-        if token.startswith("(") and len(token) > 1 and len(stack) > DEEPEST:
-            continue
         if token.startswith("(") and len(token) > 1:
-            stack.append(Tree(token[1:]))
-            stack[-2].children.append(stack[-1])
+            if len(stack) <= DEEPEST:
+                stack.append(Tree(token[1:]))
+                stack[-2].children.append(stack[-1])
         elif token.startswith(")"):
             names = [tree.label for tree in stack[1:]]
             if token[1:] in names:

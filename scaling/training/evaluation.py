@@ -143,10 +143,10 @@ class Evaluation:
         measured: dict[str, Any] = {"loss": plain / count, "loss_plain": plain / count, "targets": int(count)}
         if "text" in tables and tables["text"][1]:
             measured["loss_text"] = tables["text"][0] / tables["text"][1]
-        if "excess" in tables and self.source.entropy is not None:
-            measured["excess"] = tables["excess"][0] / count
-            measured["loss"] = self.source.entropy + measured["excess"]
-            measured["entropy"] = self.source.entropy
+        entropy = self.source.entropy
+        if "excess" in tables and entropy is not None:
+            excess = tables["excess"][0] / count
+            measured |= {"excess": excess, "loss": entropy + excess, "entropy": entropy}
         if self.is_code and self.source.bytes_per_token:
             measured["bits_per_byte"] = measured["loss"] / math.log(2) / self.source.bytes_per_token
         if "correct" in tables:
