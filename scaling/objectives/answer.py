@@ -17,7 +17,7 @@ from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.objectives.causal import Family, Objective, Text, maybe, tensor, text_to_text, too_short
+from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, tensor, text_to_text, too_short
 
 SPECIALS: dict[Family, tuple[str, ...]] = {
     "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
@@ -100,19 +100,24 @@ class Answer(Objective):
         lines = [Line([self.vocabulary[name] for name in names], is_decoder) for _ in rows.items]
         labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, rows.starts)]
 
-        def column(name: str, value: int, width: int | None = rows.width) -> Tensor:
-            return tensor(filled([getattr(line, name) for line in lines], width, value))
+        def column(name: str, value: int, width: int | None = rows.width) -> np.ndarray:
+            return filled([getattr(line, name) for line in lines], width, value)
 
-        has_tree = not is_decoder and lines[0].tree is not None
+        tokens, documents = column("tokens", self.vocabulary.specials.get("pad", 0)), column("documents", 0)
+        common = {
+            "labels": tensor(filled(labels, rows.width, IGNORE) if kind.is_of_tokens else np.array(labels)),
+            "reads": tensor(column("reads", -1, kind.places)),
+        }
+        if is_decoder:
+            read = next_tokens(Rows(*(np.pad(side, ((0, 0), (0, 1))) for side in (tokens, documents))))
+            return replace(read, language=tensor(np.full(len(lines), self.language)), **common)
         return Batch(
-            tokens=column("tokens", self.vocabulary.specials.get("pad", 0)),
-            targets=column("next", IGNORE),
-            documents=column("documents", 0),
-            segments=None if is_decoder else column("segments", 0),
-            labels=tensor(filled(labels, rows.width, IGNORE) if kind.is_of_tokens else np.array(labels)),
-            reads=column("reads", -1, kind.places),
-            language=tensor(np.full(len(lines), self.language)) if is_decoder else None,
-            tree=column("tree", 0) if has_tree else None,
+            tokens=tensor(tokens),
+            targets=tensor(np.full_like(tokens, IGNORE)),
+            documents=tensor(documents),
+            segments=tensor(column("segments", 0)),
+            tree=None if lines[0].tree is None else tensor(column("tree", 0)),
+            **common,
         )
 
     def _written(self, rows: Any) -> Batch:
@@ -158,7 +163,6 @@ class Line:
     specials: Sequence[int]
     is_decoder: bool
     tokens: list[int] = field(default_factory=list)
-    next: list[int] = field(default_factory=list)  # a decoder's target at each token
     segments: list[int] = field(default_factory=list)
     documents: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -174,7 +178,6 @@ class Line:
             place = len(self.tokens)
             self.tokens += [*text.tolist(), end]
             self.segments += [number] * (len(text) + 1)
-        self.next += [*self.tokens[begin + 1 :], IGNORE] if self.is_decoder else []
         self.documents += [document] * (len(self.tokens) - begin)
         self.reads.append(len(self.tokens) - 1 if self.is_decoder else begin)
         return place
@@ -200,7 +203,8 @@ def starts(length: int, room: int, stride: int) -> list[int]:
 def filled(rows: Sequence[Any], width: int | None, value: int) -> np.ndarray:
     """[n width …]: rows of unequal length, filled up on the right; without a width to that of the longest."""
     width = max(map(len, rows)) if width is None else width
-    table = np.full((len(rows), width, *np.shape(rows[0])[1:]), value, np.int64)
+    trailing = rows[0].shape[1:] if isinstance(rows[0], np.ndarray) else ()
+    table = np.full((len(rows), width, *trailing), value, np.int64)
     for line, row in zip(table, rows):
         line[: len(row)] = row
     return table

@@ -169,7 +169,9 @@ class Disguise:
         """A copy of the tokens with the chosen ones disguised, all from one of `starts` to the next alike."""
         rows, places = np.nonzero(chosen)
         words = hashing.bits_at(hashing.branch(keys, "disguise")[rows], places)
-        fate = (alike(words[None], starts[rows, places][None])[0] >> np.uint64(11)) * 2.0**-53
+        if starts is not chosen:
+            words = alike(words[None], starts[rows, places][None])[0]
+        fate = (words >> np.uint64(11)) * 2.0**-53
         hidden = tokens.copy()
         mask = fate < self.masked
         hidden[rows[mask], places[mask]] = self.vocabulary["mask"]
