@@ -45,14 +45,24 @@ def requests(codec: Codec, special: Sequence[int], joins: bool, pairs: Sequence[
         return {text: tuple(ids) for text, ids in zip(once, codec.encode(once))}
 
     contexts = encoded(context for context, _ in pairs)
-    texts = encoded(context * joins + continuation for context, continuation in pairs)
     if not joins:
-        return [Request((*contexts[context], *special), texts[continuation]) for context, continuation in pairs]
+        seconds = encoded(continuation for _, continuation in pairs)
+        return [Request((*contexts[context], *special), seconds[continuation]) for context, continuation in pairs]
+    # The end of each context that is tokenized together with its continuations: its last line, where that has the same
+    # tokens by itself, or else all of it. So long contexts are tokenized once.
+    tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
+    alone = encoded(tails.values())
+    for text, ids in contexts.items():
+        tail = alone[tails[text]]
+        if not tail or ids[-len(tail) :] != tail:
+            tails[text], alone[text] = text, ids
+    joined = encoded(tails[context] + continuation for context, continuation in pairs)
     listed = []
     for context, continuation in pairs:
-        ids = texts[context + continuation]
-        cut = max(0, min(len(contexts[context]), len(ids) - 1))
-        listed.append(Request((*special, *ids[:cut]), ids[cut:]))
+        ids, count = joined[tails[context] + continuation], len(alone[tails[context]])
+        before = contexts[context][: len(contexts[context]) - count]
+        cut = max(0, min(count, len(ids) - 1))
+        listed.append(Request((*special, *before, *ids[:cut]), ids[cut:]))
     return listed
 
 
