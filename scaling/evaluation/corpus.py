@@ -22,8 +22,8 @@ from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
 
+# The tokens of the source, where documents are pairs, and of the text.
 Pair = tuple[Sequence[int] | None, Sequence[int]]
-"""The tokens of the source, where documents are pairs, and of the text."""
 
 AT_ONCE = 1 << 18  # tokens whose documents are sorted by length together
 

@@ -70,10 +70,9 @@ TOKENS = 1 << 14  # of one forward pass
 ROWS = 1 << 10  # targets whose chances of all tokens are held at once
 NOTHING = "there is no token to score", "give each continuation some text"  # an error and its fix
 Item = TypeVar("Item")
+# One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
+# the number of the request of each row.
 Pass = tuple[Tensor, Tensor, Sequence[int]]
-"""One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
-the number of the request of each row.
-"""
 
 
 @dataclass(frozen=True)
@@ -228,8 +227,8 @@ class Scorer:
         return tokens.to(self.device), None if documents is None else documents.to(self.device)
 
 
+# The hidden vectors that predict continuations, given the context that each belongs to.
 Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
-"""The hidden vectors that predict continuations, given the context that each belongs to."""
 
 
 def check_head(model: Family) -> None:

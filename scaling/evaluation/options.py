@@ -183,8 +183,8 @@ def scored(
     return examples, truncated
 
 
+# The text before an answer, the answer, and the text behind a gap; None where there is no gap.
 Place = tuple[str, str, str | None]
-"""The text before an answer, the answer, and the text behind a gap; None where there is no gap."""
 
 
 def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) -> tuple[list[np.ndarray], list[bool]]:

@@ -86,8 +86,8 @@ def _write(
     ]
 
 
+# A text of a beam, its log p, and the number of the text that it continues among those of the last step.
 _Text = tuple[list[int], float, int]
-"""A text of a beam, its log p, and the number of the text that it continues among those of the last step."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,31 +31,31 @@ class F1(Accuracy):
     """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
     classes counted together (`micro`).
 
-    `positive` is 1 where there are two classes; `binary` of more than two names its class. `macro` is over the classes
-    that some reference or prediction has. `precision` and `recall` are averaged alike. Each is 0 where its denominator
-    is.
+    `positive` is the number of a class: 1 where there are two, and `binary` of more states it. `macro` is over the
+    classes that some reference or prediction has. `precision` and `recall` are averaged alike. Each is 0 where its
+    denominator is.
     """
 
     average: Average = "binary"
-    positive: NonNegativeInt | str | None = None
+    positive: NonNegativeInt | None = None
     answers = ("class", "classes", "options")
     main = "f1"
 
     def check(self, classes: Sequence[Hashable]) -> None:
-        """Refuse a binary score of more than two classes that does not name its class."""
-        positive, count, is_binary = self.positive, len(classes), self.average == "binary"
+        """Refuse a binary score of more than two classes that does not name its class, or of a class beyond them."""
+        count, is_binary = len(classes), self.average == "binary"
         what, fix = f"binary F1 is of one class, and there are {count}", "set average: macro, or positive"
-        refuse(is_binary and positive is None and count > 2, what, fix, key="metric.average", value=self.average)
-        is_beyond = is_binary and count > 1 and isinstance(positive, int) and positive >= count
-        what, fix = "there is no such class", f"name one below {count}"
-        refuse(is_beyond and positive not in classes, what, fix, key="metric.positive", value=positive)
+        refuse(is_binary and self.positive is None and count > 2, what, fix, key="metric.average", value=self.average)
+        is_beyond, fix = is_binary and 1 < count <= (self.positive or 0), f"name one below {count}"
+        refuse(is_beyond, "there is no such class", fix, key="metric.positive", value=self.positive)
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
         found = frozenset().union(*guessed, *right) - {None}
         classes = sorted(found, key=lambda label: (isinstance(label, str), label))
         if self.average == "binary":
-            self.check(classes)
+            if self.positive is None:
+                self.check(classes)
             positive = 1 if self.positive is None else self.positive
             is_other = classes and not isinstance(positive, tuple(map(type, classes)))
             what, fix = "no example has such a class", f"name one of {', '.join(map(str, classes))}"

@@ -19,10 +19,8 @@ TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 RESAMPLES = 1000
 _AT_ONCE = 1 << 22  # weights that are in memory together
 
-Values = Sequence[Any]
-"""A prediction or a reference for each example."""
-Groups = Sequence[Hashable] | None
-"""What each example belongs to (a question's answers)."""
+Values = Sequence[Any]  # a prediction or a reference for each example
+Groups = Sequence[Hashable] | None  # what each example belongs to (a question's answers)
 
 
 class Metric(ABC):
@@ -35,14 +33,10 @@ class Metric(ABC):
 
     slot = "metric"
     main: ClassVar[str]
-    ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}
-    """The values that are one sum over another, by the columns of both."""
-    averaged: ClassVar[tuple[str, ...]] = ()
-    """The two values of which `mean` is the mean."""
-    answers: ClassVar[tuple[str, ...]] = ()
-    """The kinds of answer that it scores; any where none is named."""
-    guessing: ClassVar[float | None] = None
-    """The main value of answers that are drawn without reading, where it is the same for every task."""
+    ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}  # values that are one sum over another, by the columns of both
+    averaged: ClassVar[tuple[str, ...]] = ()  # the two values of which `mean` is the mean
+    answers: ClassVar[tuple[str, ...]] = ()  # the kinds of answer that it scores; any where none is named
+    guessing: ClassVar[float | None] = None  # the main value of random answers, where it is the same for every task
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
         """[k], what an example adds to the sums."""
