@@ -109,7 +109,8 @@ class Answer(Objective):
             "reads": tensor(column("reads", -1, kind.places)),
         }
         if is_decoder:
-            read = next_tokens(Rows(*(np.pad(side, ((0, 0), (0, 1))) for side in (tokens, documents))))
+            behind = ((0, 0), (0, 1))
+            read = next_tokens(Rows(np.pad(tokens, behind), np.pad(documents, behind)))
             return replace(read, language=tensor(np.full(len(lines), self.language)), **common)
         return Batch(
             tokens=tensor(tokens),
