@@ -94,8 +94,8 @@ class Evaluation:
     def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         objective: Any = batches.objective
         self.source, self.domains, self.ranks = batches.source, batches.source.domains, ranks
-        self.is_code: bool = objective.is_code
-        self.text = objective.vocabulary.is_text if objective.writes_sentinels else None
+        self.is_code = getattr(objective, "is_code", False)
+        self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
         self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
         self.sums: dict[str, Tensor] = {}  # [2] or [2 n]: a sum over targets, and their number
         self.batches = 0
