@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
 
+# The tokens of the source, where documents are pairs, and of the text.
 Pair = tuple[Sequence[int] | None, Sequence[int]]
-"""The tokens of the source, where documents are pairs, and of the text."""
 
 AT_ONCE = 1 << 18  # tokens whose documents are sorted by length together
 
@@ -92,47 +92,51 @@ def windows(
 def prepared(
     data: Mapping[str, Any], split: str, folder: Path, file: Path | None, codec: Codec, name: str | None
 ) -> Any:
-    """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that one."""
-    first, is_text = None, "tokenizer" in data
-    for line in (data, {**data, "tokenizer": {"kind": "File", "path": str(file)}}) if is_text else ():
+    """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that tokenizer."""
+    own, value = {"kind": "File", "path": str(file)}, name or "its own"
+    what, fix = "it is not a corpus of texts", "name data whose documents are tokenized, as `python`"
+    refuse("tokenizer" not in data, what, fix, key="CORPUS", value=value)
+    for line in (data, {**data, "tokenizer": own}):
         try:
             source = build("data", line).open(split, folder)
         except ScalingError as error:
-            first = first or error
-            continue
-        is_text = hasattr(source, "documents")
-        if is_text and source.codec.is_same(codec):
+            if error.key != "data":
+                raise
+            continue  # it has not been prepared so
+        refuse(not hasattr(source, "documents"), what, fix, key="CORPUS", value=value)
+        if source.codec.is_same(codec):
             return source
-    if first is not None and first.key != "data":
-        raise first
-    what = "it has not been prepared with the run's tokenizer"
     fix = f"run `scaling data prepare {name or ''} data.tokenizer='{{kind: File, path: {file}}}'` with the same runs="
-    if not is_text:
-        what, fix = "it is not a corpus of texts", "name data whose documents are tokenized, as `python`"
-    raise ScalingError(what, key="CORPUS", value=name or "its own", fix=fix)
+    what = "it has not been prepared with the run's tokenizer"
+    raise ScalingError(what, key="CORPUS", value=value, fix=fix)
 
 
-def costs(scorer: Scorer | MaskedScorer, group: Sequence[Pair], stride: int) -> list[float]:
-    """The nats of each document; an encoder reads the window around each token, and has no stride."""
+def documents(
+    pairs: Iterable[tuple[np.ndarray | None, np.ndarray]],
+    codec: Codec,
+    scorer: Scorer | MaskedScorer,
+    stride: int = 0,
+) -> Iterator[Document]:
+    """Each document with its nats, many scored at once. An encoder does not read its `eos`, and has no stride: it reads
+    the window around each token.
+    """
+    specials, index = set(codec.specials.values()), itertools.count()
+    lists = ((None if source is None else source.tolist(), text.tolist()) for source, text in pairs)
     if isinstance(scorer, MaskedScorer):
-        return scorer.nats([text for _, text in group])
-    family, ids, length = scorer.model.family, scorer.ids, scorer.length
-    each = [list(windows(family, ids, text, source, length, stride)) for source, text in group]
-    nats = iter(scorer.nats([request for windows_of_document in each for request in windows_of_document]))
-    return [sum(float(next(nats).sum()) for _ in windows_of_document) for windows_of_document in each]
-
-
-def documents(pairs: Iterable[Pair], codec: Codec, scorer: Scorer | MaskedScorer, stride: int) -> Iterator[Document]:
-    """Each document with what it costs, many scored at once."""
-    specials, pairs, index = set(codec.specials.values()), iter(pairs), itertools.count()
+        lists = ((None, text[:-1] if text and text[-1] in specials else text) for _, text in lists)
 
     def some() -> Iterator[Pair]:
         held = 0
-        while held < AT_ONCE and (pair := next(pairs, None)) is not None:
+        while held < AT_ONCE and (pair := next(lists, None)) is not None:
             held += len(pair[1])
             yield pair
 
     while group := list(some()):
-        for (_, text), cost in zip(group, costs(scorer, group, stride), strict=True):
+        if isinstance(scorer, MaskedScorer):
+            costs = scorer.nats([text for _, text in group])
+        else:
+            read = scorer.model.family, scorer.ids
+            costs = scorer.totals([list(windows(*read, text, source, scorer.length, stride)) for source, text in group])
+        for (_, text), cost in zip(group, costs, strict=True):
             spelled = codec.decode([token for token in text if token not in specials])
             yield Document(next(index), len(text), len(spelled.encode()), cost)

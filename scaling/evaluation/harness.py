@@ -30,15 +30,13 @@ from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_tex
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError, refuse, under
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.sets import quiet_datasets
 from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.likelihood import Request, Scorer, batches
 from scaling.evaluation.registry import YAML, unknown
-
-SAMPLING = ("temperature", "top_k", "top_p")
 
 
 class HarnessModel(TemplateLM):
@@ -94,9 +92,7 @@ class HarnessModel(TemplateLM):
             cuts = get_rolling_token_windows(tokens, first, self.length, context_len=1)
             return [Request(*map(tuple, make_disjoint_window(cut))) for cut in cuts]
 
-        each = [windows(request.args[0]) for request in requests]
-        nats = iter(self.scorer.nats([window for windows_of_text in each for window in windows_of_text]))
-        return [-sum(float(next(nats).sum()) for _ in windows_of_text) for windows_of_text in each]
+        return [-nats for nats in self.scorer.totals([windows(request.args[0]) for request in requests])]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """The continuation of each context, up to the first of the task's strings, which is left out."""
@@ -136,15 +132,13 @@ class HarnessModel(TemplateLM):
             raise ScalingError(str(error), key="generation_kwargs", value=dict(settings)) from None
         steps, until, samples = (keys.pop(name) for name in ("max_gen_toks", "until", "do_sample"))
         longest = self.length - 1 if self.joins else self.length  # a decoder's context is in the same window
-        if not 0 < steps <= longest:
-            what = f"a text of this many tokens does not fit the run's window, where {longest} do"
-            fix = f"write max_gen_toks={max(1, longest // 2)} behind the command"
-            raise ScalingError(what, key="generation_kwargs.max_gen_toks", value=steps, fix=fix)
+        what = f"a text of this many tokens does not fit the run's window, where {longest} do"
+        fix = f"write max_gen_toks={max(1, longest // 2)} behind the command"
+        refuse(not 0 < steps <= longest, what, fix, key="generation_kwargs.max_gen_toks", value=steps)
         unset = [("num_beams", 1), ("top_k", 0)]  # top_k of 0 is all tokens in transformers
-        keys = {key: value for key, value in keys.items() if value is not None and (key, value) not in unset}
-        if not samples:
-            keys = {key: value for key, value in keys.items() if key not in SAMPLING}
-        line = {"kind": "Sample" if samples else "Greedy", **keys}
+        unused = () if samples else ("temperature", "top_k", "top_p")
+        line: dict[str, Any] = {"kind": "Sample" if samples else "Greedy"}
+        line |= {k: v for k, v in keys.items() if v is not None and (k, v) not in unset and k not in unused}
         with under("generation_kwargs"):
             build("decode", line)
         return steps, [str(string) for string in until if string], line
@@ -170,9 +164,8 @@ def run_tasks(
                 writes = True
                 task.set_config("generation_kwargs", dict(generation), update=True)
                 model.writing(task.get_config("generation_kwargs"))
-        if generation and not writes:
-            key, value = next(iter(generation.items()))
-            raise ScalingError("none of the tasks asks for a text", key=key, value=value, fix="leave it out")
+        what = "none of the tasks asks for a text"
+        refuse(generation and not writes, what, "leave it out", key=", ".join(generation))
         results = evaluate(model, loaded, limit=limit)
     assert results is not None  # only other ranks have none
     return json.loads(json.dumps(dict(results), default=handle_non_serializable))

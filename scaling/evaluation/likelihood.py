@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.data.codec import Codec
 from scaling.evaluation.generate import aligned, framing, prompt, start
 from scaling.model.context import Cache
@@ -70,10 +70,9 @@ TOKENS = 1 << 14  # of one forward pass
 ROWS = 1 << 10  # targets whose chances of all tokens are held at once
 NOTHING = "there is no token to score", "give each continuation some text"  # an error and its fix
 Item = TypeVar("Item")
+# One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
+# the number of the request of each row.
 Pass = tuple[Tensor, Tensor, Sequence[int]]
-"""One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
-the number of the request of each row.
-"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,11 @@ class Scorer:
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
         return self._each(requests, partial(nats_of, self.model.head))
+
+    def totals(self, texts: Sequence[Sequence[Request]]) -> list[float]:
+        """−ln p of each text that is scored by several requests."""
+        nats = iter(self.nats([request for of_text in texts for request in of_text]))
+        return [sum(float(next(nats).sum()) for _ in of_text) for of_text in texts]
 
     def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
         """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
@@ -128,9 +132,9 @@ class Scorer:
         """The request within the window: without the first tokens of a context that is too long."""
         context, continuation = request
         refuse(not continuation, *NOTHING)
-        if len(continuation) > self.length:
-            what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
-            raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
+        what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
+        fix = "take shorter texts, or a run with longer windows"
+        refuse(len(continuation) > self.length, what, fix, key="size.length")
         refuse(not context, "a continuation needs a token before it", "take a model whose start token is known")
         space = self.length if self.model.family == "encoder_decoder" else self.length - len(continuation) + 1
         return Request(context[-space:], continuation)
@@ -155,11 +159,10 @@ class Scorer:
         """Context and continuation in one row."""
         widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
         for part in batches(widths, self.tokens):
-            rows = [(*requests[index].context, *requests[index].continuation) for index in part]
-            tokens, documents = self._filled([row[:-1] for row in rows])
-            targets, _ = self._filled([row[1:] for row in rows], IGNORE)
-            lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
-            targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
+            pairs = [requests[index] for index in part]
+            tokens, documents = self._filled([(*context, *text[:-1]) for context, text in pairs])
+            targets, _ = self._filled([(*[IGNORE] * (len(context) - 1), *text) for context, text in pairs], IGNORE)
+            lengths = torch.tensor([len(context) for context, _ in pairs], device=self.device)
             batch = Batch(tokens, targets, documents=documents, prefix=lengths)
             yield vectors(self.model.head, self.model(batch), batch), targets, part
 
@@ -224,8 +227,8 @@ class Scorer:
         return tokens.to(self.device), None if documents is None else documents.to(self.device)
 
 
+# The hidden vectors that predict continuations, given the context that each belongs to.
 Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
-"""The hidden vectors that predict continuations, given the context that each belongs to."""
 
 
 def check_head(model: Family) -> None:
@@ -269,19 +272,18 @@ class MaskedScorer:
     ids: Mapping[str, int]
     length: int
     masking: Masking = "token"
-    words: np.ndarray | None = None
+    words: Any = None
     tokens: int = TOKENS
 
     def __post_init__(self) -> None:
         check_head(self.model)
-        if "mask" not in self.ids:
-            raise ScalingError("the run has no mask token", key="RUN", fix="take an encoder that was trained on masks")
+        fix = "take an encoder that was trained on masks"
+        refuse("mask" not in self.ids, "the run has no mask token", fix, key="RUN")
 
     def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
         """The negative pseudo-log-likelihood of each text."""
         arrays = [np.asarray(text, np.int64) for text in texts]
-        begins = None if self.masking == "token" else self.words
-        words = [np.cumsum(np.ones(len(text), bool) if begins is None else begins[text]) for text in arrays]
+        words = [np.arange(len(text)) if self.masking == "token" else np.cumsum(self.words[text]) for text in arrays]
         sizes = [min(self.length, len(self.framed(text))) for text in arrays]
         places = {(number, at): size for number, size in enumerate(sizes) for at in range(len(arrays[number]))}
         totals = np.zeros(len(texts))
@@ -332,9 +334,9 @@ def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
     """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
     parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
     gaps = ["mask" if "mask" in ids else f"sentinel_{number}" for number in range(len(parts) - 1)]
-    if number := sum(name not in ids for name in gaps):
-        what = f"the run has {len(gaps) - number} sentinels, and the text has more gaps"
-        raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
+    known = sum(name in ids for name in gaps)
+    what = f"the run has {known} sentinels, and the text has more gaps"
+    refuse(known < len(gaps), what, f"write fewer {MASK}", key="text")
     # The space before a word is a part of its token.
     *pieces, last = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
     return [token for piece, name in zip(pieces, gaps) for token in (*piece, ids[name])] + list(last)

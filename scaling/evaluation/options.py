@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
@@ -21,10 +21,7 @@ from scaling.evaluation.generate import framing
 from scaling.evaluation.likelihood import MASK, MaskedScorer, Request, Scorer, requests
 from scaling.metrics.metric import Metric, ratio
 
-Formulation = Literal["cloze", "letters"]
-Frame = Literal["question", "none"]
-Normalisation = Literal["raw", "character", "token", "unconditional"]
-NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+NORMALISATIONS = ("raw", "character", "token", "unconditional")
 UNCONDITIONAL = "Answer:"
 
 
@@ -37,8 +34,8 @@ class Prompting:
     split that `seed` chooses, the same for every question, come first with their answers.
     """
 
-    formulation: Formulation = "cloze"
-    frame: Frame = "question"
+    formulation: Literal["cloze", "letters"] = "cloze"
+    frame: Literal["question", "none"] = "question"
     shots: int = 5
     seed: int = 0
 
@@ -102,16 +99,11 @@ class Scored:
     bytes: tuple[int, ...]
 
     @property
-    def choices(self) -> dict[Normalisation, int]:
+    def choices(self) -> dict[str, int]:
         """The option of the highest likelihood under each normalisation, the first of equals."""
         nats = np.array(self.nats)
-        costs: dict[Normalisation, np.ndarray] = {
-            "raw": nats,
-            "character": nats / np.array(self.characters),
-            "token": nats / np.array(self.tokens),
-            "unconditional": nats - np.array(self.unconditional),
-        }
-        return {name: int(cost.argmin()) for name, cost in costs.items()}
+        costs = nats, nats / self.characters, nats / self.tokens, nats - self.unconditional
+        return {name: int(cost.argmin()) for name, cost in zip(NORMALISATIONS, costs, strict=True)}
 
     @property
     def gold(self) -> int:
@@ -139,46 +131,43 @@ def posed(
 ) -> tuple[str, dict[int, Question]]:
     """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
 
-    def questions(split: str) -> dict[int, Question]:
-        """The examples of a split whose answer is known, by number."""
-        source: Examples = data.open(split, folder)
-        if source.task.answer not in ("class", "options"):
-            what = f"the answers are {source.task.answer}, and options are asked for"
-            fix = "take a task whose answer is class or options, or finetune the run"
-            raise ScalingError(what, key="TASK", fix=fix)
-        all_questions = (Question.of(example, source.task.labels) for example in source.examples)
-        return {index: question for index, question in enumerate(all_questions) if question.right}
+    def questions(part: str) -> dict[int, Question]:
+        source: Examples = data.open(part, folder)
+        what = f"its answer is {source.task.answer}, and options are asked for"
+        fix = "take a task whose answer is class or options, or finetune the run"
+        refuse(source.task.answer not in ("class", "options"), what, fix, key="TASK")
+        asked = (Question.of(example, source.task.labels) for example in source.examples)
+        return {index: question for index, question in enumerate(asked) if question.right}
 
-    posed, shots = questions(split), prompting.shots
-    train = posed if split == "train" or not shots else questions("train")
+    asked, shots = questions(split), prompting.shots
+    train = asked if split == "train" or not shots else questions("train")
     what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
     refuse(shots > len(train), what, "take fewer", key="shots", value=shots)
-    shot_indices = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
-    if split == "train":
-        posed = {index: question for index, question in posed.items() if index not in shot_indices}
-    refuse(not posed, f"the {split} split has no example to score", "take another split", key="split", value=split)
-    return prompting.head([train[index] for index in shot_indices]), dict(islice(posed.items(), limit))
+    shown = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+    left = {index: asked[index] for index in asked if split != "train" or index not in shown}
+    refuse(not left, f"the {split} split has no example to score", "take another split", key="split", value=split)
+    return prompting.head([train[index] for index in shown]), dict(islice(left.items(), limit))
 
 
 def scored(
     scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
 ) -> tuple[list[Scored], int]:
     """The options of every question behind the head of the prompt, and of how many the window cut a context."""
-    written = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
-    places = [(head + before, answer, after) for before, after, answers in written for answer in answers]
-    gaps = [after is not None for _, after, _ in written]
-    if isinstance(scorer, MaskedScorer) and not all(gaps):
-        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-        fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
-        raise ScalingError(what, key="RUN", fix=fix)
-    nats, cut = _nats(scorer, codec, places)
+    sides = [prompting.question(question) for question in posed.values()]
+    has_gaps = [after is not None for _, after in sides]
+    what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+    fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
+    refuse(isinstance(scorer, MaskedScorer) and not all(has_gaps), what, fix, key="RUN")
+    each = [prompting.answers(question) for question in posed.values()]
+    places = [(head + before, answer, after) for (before, after), answers in zip(sides, each) for answer in answers]
+    scores = zip(*_nats(scorer, codec, places), strict=True)
     alone = list(dict.fromkeys(answer for _, answer, _ in places))
     before = "" if prompting.frame == "none" else UNCONDITIONAL
-    costs, _ = _nats(scorer, codec, [(before, answer, "" if any(gaps) else None) for answer in alone])
+    costs, _ = _nats(scorer, codec, [(before, answer, "" if any(has_gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
-    each, examples, truncated = iter(zip(nats, cut, strict=True)), [], 0
-    for (index, question), (_, _, answers) in zip(posed.items(), written, strict=True):
-        losses, were_cut = zip(*(next(each) for _ in answers), strict=True)
+    examples, truncated = [], 0
+    for (index, question), answers in zip(posed.items(), each, strict=True):
+        losses, were_cut = zip(*islice(scores, len(answers)), strict=True)
         truncated += any(were_cut)
         examples.append(
             Scored(
@@ -194,8 +183,8 @@ def scored(
     return examples, truncated
 
 
+# The text before an answer, the answer, and the text behind a gap; None where there is no gap.
 Place = tuple[str, str, str | None]
-"""The text before an answer, the answer, and the text behind a gap; None where there is no gap."""
 
 
 def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) -> tuple[list[np.ndarray], list[bool]]:
@@ -209,11 +198,11 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     if isinstance(scorer, MaskedScorer):
         return [scorer.gap(*codec.encode(three)) for three in parts], [False] * len(parts)
     ids, joins = scorer.ids, scorer.model.family == "decoder"
-    gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
     first, last = framing(scorer.model.family, ids)
     pairs = requests(codec, first or last, joins, [(before, answer + after) for before, answer, after in parts])
     for number, (*_, after) in enumerate(places):
-        if len(gaps) == 2 and after is not None:
+        if not joins and "sentinel_1" in ids and after is not None:
             before, answer, rest = codec.encode(parts[number])
-            pairs[number] = Request((*before, gaps[0], *rest, *last), (gaps[0], *answer, gaps[1]))
+            gap = ids["sentinel_0"]
+            pairs[number] = Request((*before, gap, *rest, *last), (gap, *answer, ids["sentinel_1"]))
     return scorer.nats(pairs), [*map(scorer.truncates, pairs)]

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 
 YAML = (".yaml", ".yml")
 NEAR = 12  # names of the registry, of which there are more than ten thousand, that an error lists at most
@@ -26,11 +26,10 @@ def check_tasks(words: Sequence[str]) -> None:
     if spec is None or spec.origin is None:
         fix = "pip install 'scaling[harness]'"
         raise ScalingError("it needs the package lm_eval", key="TASK", fix=fix)
-    if not any(words):
-        raise ScalingError("no task is named", key="TASK", fix="name tasks or YAML files")
+    refuse(not any(words), "no task is named", "name tasks or YAML files", key="TASK")
     for word in words:
-        if word.endswith(YAML) and not Path(os.path.expanduser(word)).is_file():
-            raise ScalingError("there is no such file", key="TASK", value=word)
+        is_absent = word.endswith(YAML) and not Path(os.path.expanduser(word)).is_file()
+        refuse(is_absent, "there is no such file", key="TASK", value=word)
     names = [word for word in words if not word.endswith(YAML) and not set(word) & set("*?[")]
     if not names:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
@@ -85,6 +86,10 @@ def _write(
     ]
 
 
+# A text of a beam, its log p, and the number of the text that it continues among those of the last step.
+_Text = tuple[list[int], float, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Beam:
     """The likeliest of what `beams` parallel texts lead to, by log p(x) / ((5 + |x|) / 6)^penalty. (Wu et al. 2016,
@@ -100,42 +105,40 @@ class Beam:
 
     def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
         ended: list[list[Written]] = [[] for _ in reader.next]
-        live: dict[int, list[tuple[list[int], float]]] = {row: [([], 0.0)] for row in range(len(ended))}
+        live: dict[int, list[_Text]] = {row: [([], 0.0, row)] for row in range(len(ended))}
         for length in range(1, steps + 1):
             # Of that many continuations at least `beams` go on, if any more do.
-            following = zip(*map(Tensor.tolist, _likeliest(reader.next, self.beams * (1 + len(stop)))))
-            going, parents, first = dict[int, list[tuple[list[int], float]]](), list[int](), 0
+            tokens, likelihoods = map(Tensor.tolist, _likeliest(reader.next, self.beams * (1 + len(stop))))
+            numbers, going = itertools.count(), dict[int, list[_Text]]()
             for row, texts in live.items():
+                places = {next(numbers): text for text in texts}
                 ranked = [
-                    (score + likelihood, beam, token)
-                    for beam, ((_, score), (tokens, likelihoods)) in enumerate(zip(texts, following))
-                    for token, likelihood in zip(tokens, likelihoods)
+                    (score + likelihood, place, token)
+                    for place, (_, score, _) in places.items()
+                    for token, likelihood in zip(tokens[place], likelihoods[place])
                 ]
-                on, origins = list[tuple[list[int], float]](), list[int]()
-                for score, beam, token in sorted(ranked, key=itemgetter(0), reverse=True):
+                on: list[_Text] = []
+                for score, place, token in sorted(ranked, key=itemgetter(0), reverse=True):
                     if len(on) == self.beams:
                         break
-                    text = texts[beam][0]
+                    text = places[place][0]
                     if token in stop:
                         ended[row].append(Written(text, self._normed(score, length), True))
                     else:
-                        on.append(([*text, token], score))
-                        origins.append(first + beam)
-                first += len(texts)
+                        on.append(([*text, token], score, place))
                 best = self._best(ended[row])
                 # log p only falls, and a penalty forgives most at the full length
                 if on and not (len(best) == self.beams and best[-1].score >= self._normed(on[0][1], steps)):
                     going[row] = on
-                    parents += origins
             within = length > 1 and [*map(len, going.values())] == [*map(len, live.values())]
             live = going
             if length == steps or not live:
                 break
-            device = reader.next.device
-            reader.select(torch.tensor(parents, device=device), within=within)
-            reader.read(torch.tensor([text[-1] for on in live.values() for text, _ in on], device=device))
+            device, all_texts = reader.next.device, [text for texts in live.values() for text in texts]
+            reader.select(torch.tensor([parent for *_, parent in all_texts], device=device), within=within)
+            reader.read(torch.tensor([text[-1] for text, *_ in all_texts], device=device))
         for row, texts in live.items():
-            ended[row] += [Written(text, self._normed(score, len(text)), False) for text, score in texts]
+            ended[row] += [Written(text, self._normed(score, len(text)), False) for text, score, _ in texts]
         return [self._best(row) for row in ended]
 
     def _best(self, row: list[Written]) -> list[Written]:

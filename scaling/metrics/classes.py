@@ -8,65 +8,58 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.base.numbers import NonNegativeInt
 from scaling.metrics.metric import Groups, Metric, Values, f1, ratio
 
 Average = Literal["binary", "macro", "micro"]
 
 
-class OfClasses(Metric):
-    """A metric of classes, whose first two columns are the right examples and all."""
-
-    ratios = {"accuracy": (0, 1)}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Accuracy(OfClasses):
+class Accuracy(Metric):
     """accuracy = the fraction of examples whose prediction is right; of several classes, all of them."""
 
     main = "accuracy"
+    ratios = {"accuracy": (0, 1)}
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
         return _set(prediction) == _set(reference), 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class F1(OfClasses):
+class F1(Accuracy):
     """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
     classes counted together (`micro`).
 
-    `positive` is 1 where there are two classes; `binary` of more than two names its class. `macro` is over the classes
-    that some reference or prediction has. `precision` and `recall` are averaged alike. Each is 0 where its denominator
-    is.
+    `positive` is the number of a class: 1 where there are two, and `binary` of more states it. `macro` is over the
+    classes that some reference or prediction has. `precision` and `recall` are averaged alike. Each is 0 where its
+    denominator is.
     """
 
     average: Average = "binary"
-    positive: NonNegativeInt | str | None = None
+    positive: NonNegativeInt | None = None
     answers = ("class", "classes", "options")
     main = "f1"
 
     def check(self, classes: Sequence[Hashable]) -> None:
-        """Refuse a binary score of more than two classes that does not name its class."""
-        if self.average == "binary" and self.positive is None and len(classes) > 2:
-            what, fix = f"binary F1 is of one class, and there are {len(classes)}", "set average: macro, or positive"
-            raise ScalingError(what, key="metric.average", value=self.average, fix=fix)
-        positive = self.positive if self.average == "binary" and len(classes) > 1 else None
-        if isinstance(positive, int) and positive not in classes and positive >= len(classes):
-            fix = f"name one below {len(classes)}"
-            raise ScalingError("there is no such class", key="metric.positive", value=positive, fix=fix)
+        """Refuse a binary score of more than two classes that does not name its class, or of a class beyond them."""
+        count, is_binary = len(classes), self.average == "binary"
+        what, fix = f"binary F1 is of one class, and there are {count}", "set average: macro, or positive"
+        refuse(is_binary and self.positive is None and count > 2, what, fix, key="metric.average", value=self.average)
+        is_beyond, fix = is_binary and 1 < count <= (self.positive or 0), f"name one below {count}"
+        refuse(is_beyond, "there is no such class", fix, key="metric.positive", value=self.positive)
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
-        classes = sorted(
-            frozenset().union(*guessed, *right) - {_INVALID}, key=lambda label: (isinstance(label, str), label)
-        )
+        found = frozenset().union(*guessed, *right) - {None}
+        classes = sorted(found, key=lambda label: (isinstance(label, str), label))
         if self.average == "binary":
-            self.check(classes)
+            if self.positive is None:
+                self.check(classes)
             positive = 1 if self.positive is None else self.positive
-            if not isinstance(positive, type(next(iter(classes), positive))):
-                fix = f"name one of {', '.join(map(str, classes))}"
-                raise ScalingError("no example has such a class", key="metric.positive", value=positive, fix=fix)
+            is_other = classes and not isinstance(positive, tuple(map(type, classes)))
+            what, fix = "no example has such a class", f"name one of {', '.join(map(str, classes))}"
+            refuse(is_other, what, fix, key="metric.positive", value=positive)
             classes = [positive]
         predicted, real = (
             np.array([[label in each for label in classes] for each in side], float) for side in (guessed, right)
@@ -93,7 +86,7 @@ class F1AndAccuracy(F1):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCC(OfClasses):
+class MCC(Accuracy):
     """Matthews' correlation, for any number of classes (c·s − Σ p t) / √((s² − Σ p²)(s² − Σ t²)): c of s examples are
     right, and a class has p predictions and t references. 0 where either has one class only. (Gorodkin 2004)
     """
@@ -142,25 +135,18 @@ def grouped(groups: Groups, count: int) -> list[list[int]]:
 
 
 def _set(value: Any) -> frozenset[Any]:
-    """The classes of an example: one, or those listed; None of an invalid output, which equals nothing."""
-    if value is None:
-        return frozenset({_INVALID})
+    """The classes of an example: one, or those listed; None of an invalid output, which no reference is."""
     return frozenset(value) if isinstance(value, list | tuple | set | frozenset | np.ndarray) else frozenset({value})
-
-
-_INVALID = object()  # the class of an invalid output
 
 
 OUTSIDE = "O"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagAccuracy(Metric):
+class TagAccuracy(Accuracy):
     """accuracy = the fraction of words whose tag is right. A word without a predicted tag counts as wrong."""
 
     answers = ("tags",)
-    main = "accuracy"
-    ratios = {"accuracy": (0, 1)}
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
         return sum(p == r for p, r in zip(prediction or (), reference)), len(reference)
@@ -181,7 +167,7 @@ class EntityF1(Metric):
     ratios = {"accuracy": (3, 4)}
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
-        predicted = _whole(prediction, reference)
+        predicted = [*(prediction or ()), *[OUTSIDE] * len(reference)][: len(reference)]
         guessed, real = set(entities(predicted)), set(entities(reference))
         equal = sum(p == r for p, r in zip(predicted, reference))
         return len(guessed & real), len(guessed), len(real), equal, len(reference)
@@ -202,12 +188,6 @@ def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         if not goes_on:
             begin = index
         before, kind = prefix, name
-
-
-def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
-    """A tag for each word."""
-    tags = [OUTSIDE if tag is None else tag for tag in (predicted or ())][: len(right)]
-    return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 
 LEVEL = 0.95
 TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 RESAMPLES = 1000
 _AT_ONCE = 1 << 22  # weights that are in memory together
 
-Values = Sequence[Any]
-"""A prediction or a reference for each example."""
-Groups = Sequence[Hashable] | None
-"""What each example belongs to (a question's answers)."""
+Values = Sequence[Any]  # a prediction or a reference for each example
+Groups = Sequence[Hashable] | None  # what each example belongs to (a question's answers)
 
 
 class Metric(ABC):
@@ -35,14 +33,10 @@ class Metric(ABC):
 
     slot = "metric"
     main: ClassVar[str]
-    ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}
-    """The values that are one sum over another, by the columns of both."""
-    averaged: ClassVar[tuple[str, ...]] = ()
-    """The two values of which `mean` is the mean."""
-    answers: ClassVar[tuple[str, ...]] = ()
-    """The kinds of answer that it scores; any where none is named."""
-    guessing: ClassVar[float | None] = None
-    """The main value of answers that are drawn without reading, where it is the same for every task."""
+    ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}  # values that are one sum over another, by the columns of both
+    averaged: ClassVar[tuple[str, ...]] = ()  # the two values of which `mean` is the mean
+    answers: ClassVar[tuple[str, ...]] = ()  # the kinds of answer that it scores; any where none is named
+    guessing: ClassVar[float | None] = None  # the main value of random answers, where it is the same for every task
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
         """[k], what an example adds to the sums."""
@@ -68,10 +62,13 @@ class Metric(ABC):
 
     def score(self, predictions: Values, references: Values, groups: Groups = None) -> dict[str, float]:
         """The values by name, `main` first."""
-        rows = checked_rows(self, predictions, references, groups)
+        return self.whole(checked_rows(self, predictions, references, groups))
+
+    def whole(self, rows: np.ndarray) -> dict[str, float]:
+        """The values of all examples, `main` first, without those that are over none."""
         values = self.weighted(rows, np.ones((1, len(rows))))
-        values = {name: float(value[0]) for name, value in values.items() if not np.isnan(value[0])}
-        return {self.main: values[self.main], **values}
+        names = sorted(values, key=lambda name: name != self.main)
+        return {name: float(values[name][0]) for name in names if not np.isnan(values[name][0])}
 
     def signature(self, references: Sequence[Any]) -> str | None:
         """The settings and version of the package that computes it, as papers cite them; None where none does."""
@@ -80,10 +77,9 @@ class Metric(ABC):
 
 def checked_rows(metric: Metric, predictions: Values, references: Values, groups: Groups) -> np.ndarray:
     refuse(not len(references), "there is no example to score", "take a split that has labels")
-    if len(predictions) != len(references):
-        raise ScalingError(f"there are {len(predictions):,} predictions for {len(references):,} examples")
-    if groups is not None and len(groups) != len(references):
-        raise ScalingError(f"there are {len(groups):,} group names for {len(references):,} examples")
+    for name, values in (("predictions", predictions), ("group names", references if groups is None else groups)):
+        what = f"there are {len(values):,} {name} for {len(references):,} examples"
+        refuse(len(values) != len(references), what)
     return metric.rows(predictions, references, groups)
 
 
@@ -130,20 +126,14 @@ def bootstrap(
     interval is Wilson's. (Wilson 1927)
     """
     rows = checked_rows(metric, predictions, references, groups)
-    whole = {name: float(value[0]) for name, value in metric.weighted(rows, np.ones((1, len(rows)))).items()}
-    resampled: dict[str, list[np.ndarray]] = {name: [] for name in whole}
-    for weights in samples(len(rows), resamples, seed):
-        for name, values in metric.weighted(rows, weights).items():
-            resampled[name].append(values)
+    resampled = [metric.weighted(rows, weights) for weights in samples(len(rows), resamples, seed)]
     intervals = {}
-    for name in sorted(whole, key=lambda name: name != metric.main):
-        if math.isnan(whole[name]):
-            continue
-        if name in metric.ratios and whole[name] in (0, 1):
-            intervals[name] = wilson(whole[name], int(np.count_nonzero(rows[:, metric.ratios[name][1]])))
+    for name, value in metric.whole(rows).items():
+        if name in metric.ratios and value in (0, 1):
+            intervals[name] = wilson(value, int(np.count_nonzero(rows[:, metric.ratios[name][1]])))
         else:
-            low, high = np.nanquantile(np.concatenate(resampled[name]), TAILS)
-            intervals[name] = Interval(whole[name], float(low), float(high))
+            low, high = np.nanquantile(np.concatenate([values[name] for values in resampled]), TAILS)
+            intervals[name] = Interval(value, float(low), float(high))
     return intervals
 
 

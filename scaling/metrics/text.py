@@ -157,14 +157,11 @@ class MultiRC(Metric):
         for members in grouped(groups, len(references)):
             right, predicted = [], []
             for index in members:
-                real = np.atleast_1d(references[index]).tolist()
-                guess = predictions[index]
-                right += map(int, real)
-                predicted += [None] * len(real) if guess is None else np.atleast_1d(guess).tolist()
+                real, guess = np.atleast_1d(references[index]), predictions[index]
+                right += real.tolist()
+                predicted += (1 - real if guess is None else np.atleast_1d(guess)).tolist()  # invalid: the wrong ones
             both = sum(p == 1 and r == 1 for p, r in zip(predicted, right))
-            # An invalid output is wrong either way: it is counted among the yes where the answer is no.
-            yes = sum(p == 1 or (p is None and r == 0) for p, r in zip(predicted, right))
-            rows.append([predicted == right, 1, both, yes, right.count(1)])
+            rows.append([predicted == right, 1, both, predicted.count(1), right.count(1)])
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.metrics.metric import Metric, f1
 from scaling.metrics.text import texts
 
 WORD = "XX"
 TRACE = "-NONE-"
 ROOTS = ("", "TOP", "ROOT", "S1")  # what treebanks put around a sentence
-_TOKEN = re.compile(r"[()]|[^\s()]+")
+_TOKEN = re.compile(r"\(\s*([^\s()]*)|\)|[^\s()]+")  # a bracket with its label, one that closes, a word
 DEEPEST = 200  # constituents within one another
 
 
@@ -49,40 +49,34 @@ class Tree:
 def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]:
     """The trees of a bracketed text; each may go over several lines. Words without a part of speech are refused."""
 
-    def wrong(what: str, line: int, fix: str) -> ScalingError:
+    def check(is_wrong: object, what: str, line: int, fix: str) -> None:
         place: dict[str, Any] = {"key": "label"} if file is None else {"file": file, "line": line}
-        return ScalingError(what, fix=fix, **place)
+        refuse(is_wrong, what, fix, **place)
 
     stack: list[Tree] = []
-    begun, opened = 0, False
+    begun = 0
     for number, line in enumerate(lines, 1):
-        for token in _TOKEN.findall(line):
-            if token == "(":
+        for token in _TOKEN.finditer(line):
+            if token[1] is not None:
                 begun = begun if stack else number
-                if len(stack) > DEEPEST:
-                    raise wrong(f"a tree is more than {DEEPEST} brackets deep", number, "leave it out")
-                stack.append(Tree(""))
-            elif token == ")":
-                if not stack:
-                    raise wrong("a bracket closes no tree", number, "remove it, or open the tree before it")
+                check(len(stack) > DEEPEST, f"a tree is more than {DEEPEST} brackets deep", number, "leave it out")
+                stack.append(Tree(token[1]))
+            elif token[0] == ")":
+                check(not stack, "a bracket closes no tree", number, "remove it, or open the tree before it")
                 done = stack.pop()
-                if done.word is None and not done.children:
-                    raise wrong("a bracket holds neither a word nor a constituent", number, "remove it")
-                if not stack:
-                    yield done
-                else:
+                is_empty = done.word is None and not done.children
+                check(is_empty, "a bracket holds neither a word nor a constituent", number, "remove it")
+                if stack:
                     stack[-1].children.append(done)
-            elif opened:
-                stack[-1].label = token
-            elif stack and stack[-1].label and not stack[-1].children and stack[-1].word is None:
-                stack[-1].word = token
+                else:
+                    yield done
             else:
+                is_word = stack and stack[-1].label and not stack[-1].children and stack[-1].word is None
                 fix = "write (TAG word), and -LRB- or -RRB- for a bracket that is a word"
-                raise wrong(f"{token!r} is outside of (TAG word)", number, fix)
-            opened = token == "("
-    if stack:
-        left = f"{len(stack)} of its brackets are open at the end of the file"
-        raise wrong(f"the tree that begins here does not close: {left}", begun, "close it")
+                check(not is_word, f"{token[0]!r} is outside of (TAG word)", number, fix)
+                stack[-1].word = token[0]
+    left = f"{len(stack)} of its brackets are open at the end of the file"
+    check(stack, f"the tree that begins here does not close: {left}", begun, "close it")
 
 
 def parse(text: str) -> Tree:
@@ -129,11 +123,10 @@ def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
     root = Tree("")
     stack, left = [root], list(words)
     for token in sequence.split():
-        if token.startswith("(") and len(token) > 1 and len(stack) > DEEPEST:
-            continue
         if token.startswith("(") and len(token) > 1:
-            stack.append(Tree(token[1:]))
-            stack[-2].children.append(stack[-1])
+            if len(stack) <= DEEPEST:
+                stack.append(Tree(token[1:]))
+                stack[-2].children.append(stack[-1])
         elif token.startswith(")"):
             names = [tree.label for tree in stack[1:]]
             if token[1:] in names:

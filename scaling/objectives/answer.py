@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveInt
 from scaling.data.batches import Features
 from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.objectives.causal import Family, Objective, Text, maybe, tensor, text_to_text, too_short
+from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, tensor, text_to_text, too_short
 
 SPECIALS: dict[Family, tuple[str, ...]] = {
     "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
@@ -64,10 +64,10 @@ class Answer(Objective):
     def writes(self, task: Goal) -> bool:
         """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
         writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        if writes and self.family == "encoder":
-            key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
-            what = "an encoder cannot write the answer of a task whose answers are texts"
-            raise ScalingError(what, key=key, value=value, fix="take a Decoder or an EncoderDecoder")
+        key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
+        what = "an encoder cannot write the answer of a task whose answers are texts"
+        fix = "take a Decoder or an EncoderDecoder"
+        refuse(writes and self.family == "encoder", what, fix, key=key, value=value)
         what = "the model has to write these answers, since no head predicts them"
         refuse(writes and self.form == "head", what, "take form=auto", key="form", value="head")
         return writes
@@ -86,66 +86,66 @@ class Answer(Objective):
         return _one_each(np.minimum(lengths, self.reads))
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        assert rows.starts is not None
-        assert rows.examples is not None
-        batch = self._written(rows) if self.writes(rows.task) else self._framed(rows, rows.starts)
-        return replace(batch, examples=tensor(rows.examples), starts=tensor(rows.starts))
+        batch = self._written(rows) if self.writes(rows.task) else self._framed(rows)
+        return replace(batch, examples=maybe(rows.examples), starts=maybe(rows.starts))
 
     def _kind(self, rows: Any) -> Kind:
         """The kind of the answers of rows or of a split."""
         return KINDS[rows.task.answer](self, rows.task)
 
-    def _framed(self, rows: Rows, begins: np.ndarray) -> Batch:
+    def _framed(self, rows: Any) -> Batch:
         """For a head: texts between specials."""
-        kind, width, decoder = self._kind(rows), int(rows.width or 0), self.family == "decoder"
-        names = ("start", "delim", "extract") if decoder else ("cls", "sep", "sep")
-        lines = [Line([self.vocabulary[name] for name in names], decoder) for _ in rows.items]
-        labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, begins)]
-        tokens = filled([line.tokens for line in lines], width, self.vocabulary.specials.get("pad", 0))
-        documents = filled([line.documents for line in lines], width, 0)
-        targets, tree = np.full_like(tokens, IGNORE), None
-        if decoder:
-            same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
-            targets[:, :-1] = np.where(same, tokens[:, 1:], IGNORE)
-        elif lines[0].tree is not None:
-            tree = np.zeros((*tokens.shape, 3), np.int64)
-            for row, line in enumerate(lines):
-                assert line.tree is not None
-                tree[row, : len(line.tokens)] = line.tree
+        kind, is_decoder = self._kind(rows), self.family == "decoder"
+        names = ("start", "delim", "extract") if is_decoder else ("cls", "sep", "sep")
+        lines = [Line([self.vocabulary[name] for name in names], is_decoder) for _ in rows.items]
+        labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, rows.starts)]
+
+        def column(name: str, value: int, width: int | None = rows.width) -> np.ndarray:
+            return filled([getattr(line, name) for line in lines], width, value)
+
+        tokens, documents = column("tokens", self.vocabulary.specials.get("pad", 0)), column("documents", 0)
+        common = {
+            "labels": tensor(filled(labels, rows.width, IGNORE) if kind.is_of_tokens else np.array(labels)),
+            "reads": tensor(column("reads", -1, kind.places)),
+        }
+        if is_decoder:
+            behind = ((0, 0), (0, 1))
+            read = next_tokens(Rows(np.pad(tokens, behind), np.pad(documents, behind)))
+            return replace(read, language=tensor(np.full(len(lines), self.language)), **common)
         return Batch(
             tokens=tensor(tokens),
-            targets=tensor(targets),
+            targets=tensor(np.full_like(tokens, IGNORE)),
             documents=tensor(documents),
-            segments=None if decoder else tensor(filled([line.segments for line in lines], width, 0)),
-            labels=tensor(kind.labels(labels, width)),
-            reads=tensor(filled([line.reads for line in lines], kind.places, -1)),
-            language=tensor(np.full(len(lines), self.language)) if decoder else None,
-            tree=maybe(tree),
+            segments=tensor(column("segments", 0)),
+            tree=None if lines[0].tree is None else tensor(column("tree", 0)),
+            **common,
         )
 
-    def _written(self, rows: Rows) -> Batch:
+    def _written(self, rows: Any) -> Batch:
         """The prompt, and the label as text."""
-        eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
-        width, joins, longest = int(rows.width or 0), self.family == "decoder", self.width(rows.task)
+        eos, pad, width = self.vocabulary["eos"], self.vocabulary["pad"], rows.width
+        joins, longest = self.family == "decoder", self.width(rows.task)
         space, room = (min(longest, width - 3), width - 1) if joins else (longest, width)
         targets = [item.target[: space - 1] for item in rows.items]
-        target_lengths = [len(target) + 1 if joins else 0 for target in targets]
-        sources = [item.prompt[: max(1, room - 1 - count)] for item, count in zip(rows.items, target_lengths)]
+        rooms = [room - 1 - joins * (len(target) + 1) for target in targets]
+        sources = [item.prompt[: max(1, left)] for item, left in zip(rows.items, rooms)]
         source, target = (
             Text(filled(side, wide, pad), np.array([len(row) for row in side])).ended(eos)
             for side, wide in ((sources, room - 1), (targets, space - 1))
         )
-        batch = text_to_text(source, target, self.vocabulary, self.family)
-        if not joins:
-            return batch
-        cuts = {"tokens", "targets", "documents"}  # what is joined has room for both sides, and no row needs it
-        return replace(batch, **{k: v[:, :width].contiguous() for k, v in vars(batch).items() if k in cuts})
+        return text_to_text(source, target, self.vocabulary, self.family, width)
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
-        """The prediction of a head's logits for each example, as the task's metric takes it: the best over all windows
-        of a document. `outputs` are the logits of batches of `source`.
+        """The prediction for each example, as the task's metric takes it. `outputs` are a head's logits of batches of
+        `source`, or the tokens that the model wrote, −1 behind the last of a row.
         """
-        return self._kind(source).predictions(outputs, source)
+        if not self.writes(source.task):
+            return self._kind(source).predictions(outputs, source)
+        special, answers = {-1, *self.vocabulary.specials.values()}, {}
+        for index, tokens, _, _ in each_row(outputs):
+            text = np.array([token for token in tokens.tolist() if token not in special], np.int64)
+            answers[index] = self.parsed(source.decode(text), source, index)
+        return answers
 
     def parsed(self, text: str, source: Examples, index: int) -> Any:
         """The answer that a model has written for an example, as the metric takes it; None where it is not valid."""
@@ -162,7 +162,7 @@ class Line:
     """
 
     specials: Sequence[int]
-    reads_last: bool
+    is_decoder: bool
     tokens: list[int] = field(default_factory=list)
     segments: list[int] = field(default_factory=list)
     documents: list[int] = field(default_factory=list)
@@ -180,7 +180,7 @@ class Line:
             self.tokens += [*text.tolist(), end]
             self.segments += [number] * (len(text) + 1)
         self.documents += [document] * (len(self.tokens) - begin)
-        self.reads.append(len(self.tokens) - 1 if self.reads_last else begin)
+        self.reads.append(len(self.tokens) - 1 if self.is_decoder else begin)
         return place
 
 
@@ -202,8 +202,10 @@ def starts(length: int, room: int, stride: int) -> list[int]:
 
 
 def filled(rows: Sequence[Any], width: int | None, value: int) -> np.ndarray:
-    """[n width]: rows of unequal length, filled up on the right; without a width to that of the longest."""
-    table = np.full((len(rows), max(map(len, rows)) if width is None else width), value, np.int64)
+    """[n width …]: rows of unequal length, filled up on the right; without a width to that of the longest."""
+    width = max(map(len, rows)) if width is None else width
+    trailing = rows[0].shape[1:] if isinstance(rows[0], np.ndarray) else ()
+    table = np.full((len(rows), width, *trailing), value, np.int64)
     for line, row in zip(table, rows):
         line[: len(row)] = row
     return table
@@ -218,6 +220,7 @@ class Kind:
     """A kind of answer: a further one is a further class of `KINDS`. This one reads one or two texts."""
 
     places: int | None = None  # that a head reads of a row, where these are not all of the batch's longest
+    is_of_tokens = False  # whether a row has a label for each of its tokens
 
     def __init__(self, objective: Answer, task: Goal):
         self.objective, self.task, self.reads = objective, task, objective.reads
@@ -237,10 +240,6 @@ class Kind:
             line.add(texts[::-1], 2)
         return item.label
 
-    def labels(self, labels: list[Any], width: int) -> np.ndarray:
-        """The labels of a batch."""
-        return np.array(labels)
-
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
         """The prediction of each example that the logits of all batches make."""
         return {index: self.of_logits(logits, source, index) for index, logits, _, _ in each_row(outputs)}
@@ -255,13 +254,11 @@ class Kind:
 
 
 def each_row(outputs: Iterable[tuple[Tensor, Batch]]) -> Iterator[tuple[int, np.ndarray, Batch, int]]:
-    """The example of each row of batches that has one, its logits, its batch, and its number in that."""
-    for logits, batch in outputs:
-        assert batch.examples is not None
-        rows = logits.detach().float().cpu().numpy()
-        for row, index in enumerate(batch.examples.tolist()):
+    """The example of each row of batches that has one, its output, its batch, and its number in that."""
+    for values, batch in outputs:
+        for row, index in enumerate(cast(Tensor, batch.examples).tolist()):
             if index >= 0:
-                yield index, rows[row], batch, row
+                yield index, values[row].numpy(), batch, row
 
 
 class Class(Kind):
@@ -331,6 +328,8 @@ class Options(Kind):
 class Tags(Kind):
     """A class of each word, at its first token; at its last where no token sees those after it."""
 
+    is_of_tokens = True
+
     def _at(self, item: Encoded) -> np.ndarray:
         """[words], the token at which each word is tagged; −1 where it has none."""
         return item.pieces[:, 1 if self.objective.family == "decoder" else 0]
@@ -348,9 +347,6 @@ class Tags(Kind):
                 if 0 <= first < width - 2:
                     line.tree[place + first : min(place + last + 1, width - 1)] = node
         return labels
-
-    def labels(self, labels: list[Any], width: int) -> np.ndarray:
-        return filled(labels, width, IGNORE)
 
     def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
@@ -409,9 +405,8 @@ class Span(Kind):
 
     def _best(self, logits: np.ndarray, batch: Batch, row: int, item: Encoded, text: str) -> tuple[float, str, float]:
         """The score s·h_i + e·h_j and text of a window's best span, and the score of none. (Devlin et al. 2018)"""
-        assert batch.reads is not None
-        assert batch.starts is not None
-        start, question = int(batch.starts[row]), min(len(item.parts[0]), self.objective.question)
+        reads, windows = cast(Tensor, batch.reads), cast(Tensor, batch.starts)
+        start, question = int(windows[row]), min(len(item.parts[0]), self.objective.question)
         count = min(self.reads - 3 - question, len(item.parts[1]) - start)
         if count < 1:
             return -np.inf, "", np.inf
@@ -420,7 +415,7 @@ class Span(Kind):
         allowed = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), self.objective.longest)
         scores = np.where(allowed, scores, -np.inf)
         i, j = np.unravel_index(scores.argmax(), scores.shape)
-        none = float(logits[:, int(batch.reads[row, 0])].sum())
+        none = float(logits[:, int(reads[row, 0])].sum())
         return float(scores[i, j]), text[item.pieces[start + i][0] : item.pieces[start + j][1]].strip(), none
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:

@@ -100,12 +100,9 @@ class Text:
 
     def ended(self, eos: int) -> Text:
         """With `eos` after each row's text."""
-        tokens = np.pad(self.tokens, ((0, 0), (0, 1)), constant_values=eos)
-        if self.counts is None:
-            return Text(tokens)
-        tokens[:, -1] = self.tokens[:, -1]  # filling, unless the row is full
-        tokens[np.arange(len(tokens)), self.counts] = eos
-        return Text(tokens, self.counts + 1)
+        tokens = np.pad(self.tokens, ((0, 0), (0, 1)), mode="edge")  # filling, unless the row is full
+        tokens[np.arange(len(tokens)), self.ends] = eos
+        return Text(tokens, None if self.counts is None else self.counts + 1)
 
 
 def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
@@ -116,13 +113,14 @@ def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
     return Text(packed, counts)
 
 
-def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Family) -> Batch:
-    """Source to target for an encoder-decoder, or one after the other, the source as the prefix, for a decoder.
+def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Family, width: int | None = None) -> Batch:
+    """Source to target for an encoder-decoder, or one after the other, the source as the prefix, for a decoder, whose
+    rows are `width` tokens wide where no row needs the room of both sides.
 
     Either reads `bos` before the first target token. (Vaswani et al. 2017; Raffel et al. 2019, section 3.2)
     """
     if family == "decoder":
-        return _joined(source, target, vocabulary)
+        return _joined(source, target, vocabulary, width)
     return Batch(
         tokens=tensor(np.pad(target.tokens[:, :-1], ((0, 0), (1, 0)), constant_values=vocabulary["bos"])),
         targets=tensor(np.where(target.inside, target.tokens, IGNORE)),
@@ -133,20 +131,20 @@ def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Fam
     )
 
 
-def _joined(source: Text, target: Text, vocabulary: Vocabulary) -> Batch:
+def _joined(source: Text, target: Text, vocabulary: Vocabulary, width: int | None) -> Batch:
     is_full = source.counts is None and target.counts is None
     bos = np.full((len(source.tokens), 1), vocabulary["bos"])
     keep = np.concatenate([source.inside, np.ones_like(bos, bool), target.inside], axis=1)
 
     def line(values: list[np.ndarray], fill: int) -> Text:
         joined = np.concatenate(values, axis=1)
-        return Text(joined) if is_full else pack(joined, keep, keep.shape[1], fill)
+        return Text(joined) if is_full else pack(joined, keep, width + 1 if width else keep.shape[1], fill)
 
     text, truth = line([source.tokens, bos, target.tokens], vocabulary["pad"]), None
     if target.truth is not None:
         before = np.zeros((len(bos), source.tokens.shape[1] + 1), np.float32)
         truth = tensor(line([before, target.truth], 0).tokens[:, 1:])
-    place = np.arange(1, keep.shape[1])
+    place = np.arange(1, text.tokens.shape[1])
     bears = (place > source.ends[:, None]) & (place < text.ends[:, None])
     return Batch(
         tokens=tensor(text.tokens[:, :-1]),

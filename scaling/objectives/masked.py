@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.base.numbers import Fraction, OpenFraction, Range, SmallInt
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
@@ -40,8 +41,8 @@ class Masked(Objective):
     ):
         super().__init__(vocabulary, length, family, length - self.frame, "cls", "sep", "mask")
         self.rate, self.unit, self.disguise = rate, unit, Disguise(self.vocabulary, masked, random)
-        if unit == "word" and vocabulary.words is None:
-            raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
+        what, has_words = "the data do not mark where words begin", vocabulary.words is not None
+        refuse(unit == "word" and not has_words, what, "set unit: token", key="unit", value=unit)
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         frame = np.array([self.vocabulary["cls"], self.vocabulary["sep"]])
@@ -167,11 +168,10 @@ class Disguise:
     def __call__(self, tokens: np.ndarray, chosen: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """A copy of the tokens with the chosen ones disguised, all from one of `starts` to the next alike."""
         rows, places = np.nonzero(chosen)
-        random = hashing.bits_at(hashing.branch(keys, "disguise")[rows], places)
+        words = hashing.bits_at(hashing.branch(keys, "disguise")[rows], places)
         if starts is not chosen:
-            first = starts[rows, places]
-            random = random[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
-        fate = (random >> np.uint64(11)) * 2.0**-53
+            words = alike(words[None], starts[rows, places][None])[0]
+        fate = (words >> np.uint64(11)) * 2.0**-53
         hidden = tokens.copy()
         mask = fate < self.masked
         hidden[rows[mask], places[mask]] = self.vocabulary["mask"]
@@ -183,7 +183,41 @@ class Disguise:
         return hidden
 
 
-class SpanCorruption(Objective):
+class _Denoising(Objective):
+    """Source: the text with a fraction `rate` of its tokens corrupted; target: the text, or what the source lacks."""
+
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
+        self.rate = rate
+        reads = fitting(length, family, self.widths)
+        super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", *self.marks(reads))
+
+    def marks(self, reads: int) -> Sequence[str]:
+        """The special tokens that stand for what is corrupted in `reads` tokens."""
+        return ["mask"]
+
+    def widths(self, count: int) -> tuple[int, int]:
+        """The lengths of source and target that `count` tokens make, `eos` counted."""
+        return count + 1, count + 1
+
+    def corrupted(self, count: int) -> int:
+        """The number of corrupted tokens out of `count`."""
+        return min(max(1, round(self.rate * count)), count - 1)
+
+    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
+        """[n count] bool: the corrupted tokens."""
+        return choose(distinct(hashing.bits(keys, count)), self.corrupted(count))
+
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
+        """Source and target without `eos`."""
+        raise NotImplementedError
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        source, target = self.denoised(rows.tokens.astype(np.int64), keys)
+        eos = self.vocabulary["eos"]
+        return text_to_text(source.ended(eos), target.ended(eos), self.vocabulary, self.family)
+
+
+class SpanCorruption(_Denoising):
     """Each hidden run becomes one sentinel in the source; the target is the sentinels, each followed by its run.
 
     Of n tokens round(rate · n) are hidden, in round(hidden / mean) spans (`noise: spans`) or one by one (`noise:
@@ -203,83 +237,49 @@ class SpanCorruption(Objective):
         mean: Annotated[float, Range(least=1, most=10**6)] = 3.0,
         noise: Literal["spans", "tokens"] = "spans",
     ):
-        self.rate, self.mean, self.noise = rate, mean, noise
-        reads = fitting(length, family, self.widths)
-        _, spans = self.hidden(reads)
-        names = [f"sentinel_{number}" for number in range(spans)]
-        super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", *names)
-        self._sentinels = np.array([self.vocabulary[name] for name in names])
+        self.mean, self.noise = mean, noise
+        super().__init__(vocabulary, length, family, rate=rate)
+        self.sentinels = np.array([self.vocabulary[name] for name in self.marks(self.reads)])
 
-    def hidden(self, count: int) -> tuple[int, int]:
-        """The number of hidden tokens out of `count`, and the largest number of runs of them."""
-        hidden = min(max(1, round(self.rate * count)), count - 1)
+    def runs(self, count: int) -> int:
+        """The largest number of runs of hidden tokens out of `count`."""
+        hidden = self.corrupted(count)
         if self.noise == "tokens":
-            return hidden, min(hidden, count - hidden + 1)
-        return hidden, min(max(1, round(hidden / self.mean)), hidden, count - hidden)
+            return min(hidden, count - hidden + 1)
+        return min(max(1, round(hidden / self.mean)), hidden, count - hidden)
+
+    def marks(self, reads: int) -> Sequence[str]:
+        return [f"sentinel_{number}" for number in range(self.runs(reads))]
 
     def widths(self, count: int) -> tuple[int, int]:
-        """The lengths of source and target that `count` tokens make, `eos` counted."""
-        hidden, spans = self.hidden(count)
+        hidden, spans = self.corrupted(count), self.runs(count)
         return count - hidden + spans + 1, hidden + spans + 1
 
     def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
         """[n count] bool: the hidden tokens. Spans and the gaps before them are cut at random."""
-        hidden, spans = self.hidden(count)
         if self.noise == "tokens":
-            return choose(distinct(hashing.bits(keys, count)), hidden)
+            return super().chosen(keys, count)
+        hidden, spans = self.corrupted(count), self.runs(count)
         span_ends = ends_of_parts(hashing.bits(hashing.branch(keys, "spans"), hidden - 1), spans)
         gap_ends = ends_of_parts(hashing.bits(hashing.branch(keys, "gaps"), count - hidden - 1), spans)
         lengths = np.diff(span_ends, axis=1, prepend=0)
         return runs(gap_ends + span_ends - lengths, lengths, count)
 
-    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        source, target = self.corrupted(rows.tokens.astype(np.int64), self.chosen(keys, rows.tokens.shape[1]))
-        return text_to_text(source, target, self.vocabulary, self.family)
-
-    def corrupted(self, tokens: np.ndarray, hidden: np.ndarray) -> tuple[Text, Text]:
-        """Source and target when these tokens are hidden."""
-        first, eos = first_of_runs(hidden), self.vocabulary["eos"]
-        marked = np.where(first, self._sentinels[np.cumsum(first, axis=1) - 1], tokens)
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
+        rows, count = tokens.shape
+        hidden = self.chosen(keys, count)
+        first = first_of_runs(hidden)
+        marked = np.where(first, self.sentinels[np.cumsum(first, axis=1) - 1], tokens)
         # A run's sentinel comes before its first token: two columns per token, of which the first is mostly dropped.
         both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
-        rows, widths = len(tokens), self.widths(tokens.shape[1])
         sides = [(marked, ~hidden | first), (both.reshape(rows, -1), keep.reshape(rows, -1))]
         source, target = (
             Text(values[kept].reshape(rows, -1))  # every row keeps the same number
             if self.noise == "spans"
             else pack(values, kept, width - 1, self.vocabulary["pad"])
-            for (values, kept), width in zip(sides, widths)
+            for (values, kept), width in zip(sides, self.widths(count))
         )
-        return source.ended(eos), target.ended(eos)
-
-
-class _Denoising(Objective):
-    """Source: the text with a fraction `rate` of its tokens corrupted; target: the text, or what the source lacks."""
-
-    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
-        self.rate = rate
-        reads = fitting(length, family, self.widths)
-        super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", "mask")
-
-    def widths(self, count: int) -> tuple[int, int]:
-        """The lengths of source and target that `count` tokens make, `eos` counted."""
-        return count + 1, count + 1
-
-    def corrupted(self, count: int) -> int:
-        return min(max(1, round(self.rate * count)), count - 1)
-
-    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
-        """[n count] bool."""
-        return choose(distinct(hashing.bits(keys, count)), self.corrupted(count))
-
-    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[n s] and [n t]: source and target without `eos`."""
-        raise NotImplementedError
-
-    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        sides = self.denoised(rows.tokens.astype(np.int64), keys)
-        source, target = (Text(side).ended(self.vocabulary["eos"]) for side in sides)
-        return text_to_text(source, target, self.vocabulary, self.family)
+        return source, target
 
 
 class BertStyle(_Denoising):
@@ -300,16 +300,16 @@ class BertStyle(_Denoising):
         super().__init__(vocabulary, length, family, **keys)
         self.disguise = Disguise(self.vocabulary, masked, random)
 
-    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
         chosen = self.chosen(keys, tokens.shape[1])
-        return self.disguise(tokens, chosen, chosen, keys), tokens
+        return Text(self.disguise(tokens, chosen, chosen, keys)), Text(tokens)
 
 
 class MassStyle(_Denoising):
     """Source: 15% of tokens as [MASK]; target: the text. (Song et al. 2019, as Raffel et al. 2019 simplify it)"""
 
-    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.where(self.chosen(keys, tokens.shape[1]), self.vocabulary["mask"], tokens), tokens
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
+        return Text(np.where(self.chosen(keys, tokens.shape[1]), self.vocabulary["mask"], tokens)), Text(tokens)
 
 
 class DropTokens(_Denoising):
@@ -318,9 +318,10 @@ class DropTokens(_Denoising):
     def widths(self, count: int) -> tuple[int, int]:
         return count - self.corrupted(count) + 1, self.corrupted(count) + 1
 
-    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
         dropped = self.chosen(keys, tokens.shape[1])
-        return tokens[~dropped].reshape(len(tokens), -1), tokens[dropped].reshape(len(tokens), -1)
+        source, target = (Text(tokens[kept].reshape(len(tokens), -1)) for kept in (~dropped, dropped))
+        return source, target
 
 
 class Deshuffle(_Denoising):
@@ -329,9 +330,9 @@ class Deshuffle(_Denoising):
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         super().__init__(vocabulary, length, family)
 
-    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Text, Text]:
         order = np.argsort(distinct(hashing.bits(keys, tokens.shape[1])), axis=1)
-        return np.take_along_axis(tokens, order, axis=1), tokens
+        return Text(np.take_along_axis(tokens, order, axis=1)), Text(tokens)
 
 
 # Choosing positions: an exact number of them in each row, single or in runs, from hashed words

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any, cast
 
-import numpy as np
 import torch
 import torch.distributed as distributed
 from torch import Tensor
@@ -22,7 +22,7 @@ from scaling.base.errors import refuse
 from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
 from scaling.data.store import root
-from scaling.evaluation.generate import generate, prompt, prompts
+from scaling.evaluation.generate import aligned, generate, prompts
 from scaling.evaluation.strategy import Greedy
 from scaling.interop.run import averaged, objective_of, read
 from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
@@ -143,10 +143,10 @@ class Evaluation:
         measured: dict[str, Any] = {"loss": plain / count, "loss_plain": plain / count, "targets": int(count)}
         if "text" in tables and tables["text"][1]:
             measured["loss_text"] = tables["text"][0] / tables["text"][1]
-        if "excess" in tables and self.source.entropy is not None:
-            measured["excess"] = tables["excess"][0] / count
-            measured["loss"] = self.source.entropy + measured["excess"]
-            measured["entropy"] = self.source.entropy
+        entropy = self.source.entropy
+        if "excess" in tables and entropy is not None:
+            excess = tables["excess"][0] / count
+            measured |= {"excess": excess, "loss": entropy + excess, "entropy": entropy}
         if self.is_code and self.source.bytes_per_token:
             measured["bits_per_byte"] = measured["loss"] / math.log(2) / self.source.bytes_per_token
         if "correct" in tables:
@@ -185,18 +185,14 @@ class Outputs:
         """Note what the model's head predicts of this rank's next batch, or let the model write its answers."""
         if self.rank + self.ranks * len(self._own) >= self.count:
             return  # a spare batch
-        answers = self._answers(model, batch) if self.written else predictions
-        self._own.append(answers.float().cpu() if answers.is_floating_point() else answers.cpu())
+        self._own.append(self._answers(model, batch) if self.written else predictions.detach().float().cpu())
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
-        """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
+        """[b n] tokens that follow each row's prompt, NONE after the last."""
         specials, task = self.objective.vocabulary.specials, self.source.task
         unanswered, steps = _prompts(model, batch, specials), self.objective.width(task)
         rows = generate(model, unanswered, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
-        written = batch.tokens.new_full((batch.rows, steps), NONE)
-        for row, (best, *_) in zip(written, rows):
-            row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
-        return written
+        return aligned([best.tokens for best, *_ in rows], NONE, left=False)[0]
 
     def all(self) -> Iterator[tuple[Tensor, Batch]]:
         """The outputs of all batches in their order, on every rank, each with its batch."""
@@ -209,72 +205,51 @@ class Outputs:
     @cached_property
     def predictions(self) -> dict[int, Any]:
         """The prediction of each example by its number; None of a written answer that is none."""
-        if not self.written:
-            return self.objective.predictions(self.all(), self.source)
-        special = set(self.objective.vocabulary.specials.values())
-        answers: dict[int, Any] = {}
-        for tokens, batch in self.all():
-            for row, example in zip(tokens.tolist(), cast(Tensor, batch.examples).tolist()):
-                if example >= 0:
-                    text = np.array([token for token in row if token != NONE and token not in special], np.int64)
-                    answers[example] = self.objective.parsed(self.source.decode(text), self.source, example)
-        return answers
+        return self.objective.predictions(self.all(), self.source)
 
     def probabilities(self) -> dict[int, list[float]]:
         """The probability of each label, in their order, of each example whose class or classes a head predicts."""
-        chances: dict[int, list[float]] = {}
-        if not self.written and self.source.task.answer in ("class", "classes"):
+        answer, chances = self.source.task.answer, dict[int, list[float]]()
+        if not self.written and answer in ("class", "classes"):
             for logits, batch in self.all():
-                each = logits.softmax(-1) if self.source.task.answer == "class" else logits.sigmoid()
+                each = logits.softmax(-1) if answer == "class" else logits.sigmoid()
                 chances |= dict(zip(cast(Tensor, batch.examples).tolist(), each.tolist()))
-            chances.pop(-1, None)  # a spare row
-        return chances
+        return {index: each for index, each in chances.items() if index >= 0}  # without spare rows
 
     def scores(self) -> dict[str, Any]:
         """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over
         the examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
         """
-        metric, (outputs,), references, groups = self._labelled(self)
-        each = bootstrap(metric, outputs, references, groups)
-        report = {"score": each[metric.main].value, **as_document(each)}
-        if self.written:
-            report["invalid"] = sum(value is None for value in outputs) / len(outputs)
-        return report
+        metric, (outputs,), *right = self._labelled(self)
+        each = bootstrap(metric, outputs, *right)
+        invalid = {"invalid": outputs.count(None) / len(outputs)} if self.written else {}
+        return {"score": each[metric.main].value, **as_document(each), **invalid}
 
     def compared(self, other: Outputs) -> dict[str, Any]:
         """The score of another run on the same examples, `score_against`, and the paired `difference` to it with its
         `interval` and `p`.
         """
-        metric, (ours, theirs), references, groups = self._labelled(self, other)
-        result = paired_bootstrap(metric, ours, theirs, references, groups)
-        return {
-            "score_against": metric.score(theirs, references, groups)[metric.main],
-            "difference": result.difference,
-            "interval": [result.low, result.high],
-            "p": result.p,
-        }
+        metric, (ours, theirs), *right = self._labelled(self, other)
+        result = paired_bootstrap(metric, ours, theirs, *right)
+        interval = {"difference": result.difference, "interval": [result.low, result.high], "p": result.p}
+        return {"score_against": metric.score(theirs, *right)[metric.main], **interval}
 
-    def _labelled(self, *each: Outputs) -> tuple[Any, list[list[Any]], list[Any], list[str] | None]:
+    def _labelled(self, *each: Outputs) -> Any:
         """The task's metric, and of the examples whose answer is known: what each predicts, the answers, and the groups
         if they have any. Others do not count.
         """
-        examples = self.source.examples
-        labelled = [n for n in sorted(self.predictions) if n >= 0 and examples[n].answer is not None]
-        groups = [examples[n].group for n in labelled]
-        named = None if any(group is None for group in groups) else list(map(str, groups))
-        outputs = [[one.predictions.get(n) for n in labelled] for one in each]
-        return self.source.task.metric, outputs, [examples[n].answer for n in labelled], named
+        numbers = [number for number in sorted(self.predictions) if self.source.examples[number].answer is not None]
+        examples = [self.source.examples[number] for number in numbers]
+        groups = [example.group for example in examples]
+        outputs = [list(map(one.predictions.get, numbers)) for one in each]
+        answers = [example.answer for example in examples]
+        return self.source.task.metric, outputs, answers, None if None in groups else groups
 
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
     """The rows without their answers."""
     if model.family == "encoder_decoder":
-        return prompt(
-            batch.tokens[:, :1],
-            source=batch.source,
-            source_documents=batch.source_documents,
-            source_positions=batch.source_positions,
-        )
+        return replace(batch, tokens=batch.tokens[:, :1], targets=batch.targets[:, :1], documents=None)
     first = (batch.targets != IGNORE).int().argmax(1).tolist()
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
     rows = [row[: end + 1][keep[: end + 1]].tolist() for row, keep, end in zip(batch.tokens, real, first)]
@@ -307,12 +282,3 @@ class Predictor:
             batch = batches.batch(step).to(self.device)
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
         return outputs
-
-
-def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:
-    """A prediction as a file holds it: classes by their names."""
-    if prediction is None:
-        return None
-    if answer == "class":
-        return labels[prediction]
-    return [labels[label] for label in prediction] if answer == "classes" else prediction

@@ -1,14 +1,14 @@
 """Score a run, finetuned or not, let a finetuned run predict, and list the shipped tasks."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import plural, refuse
 from scaling.base.numbers import PositiveInt, Range, Seed
 from scaling.base.printing import csv_text
 from scaling.config import compose
@@ -16,10 +16,11 @@ from scaling.config.files import names, shipped
 from scaling.config.schema import build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
-from scaling.verbs.verb import RUNS, Flag, Result, RunName, Table, verb
+from scaling.verbs.verb import RUNS, Flag, Output, Result, RunName, Table, verb
 
 Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
+Rows = Annotated[str | Path | None, Output()]  # a file with one line for each example
 INTERVAL = "[{:.4f}, {:.4f}]".format
 SPLITS = ("train", "validation", "test")
 PLAIN = (str, int, float, bool)  # cells that a CSV has as they are; others are JSON there
@@ -38,14 +39,6 @@ class Evaluation(Result):
             rows = [{**row, **texts} for row, texts in zip(self.scored, cells)]
             atomic.write(Path(path), csv_text(rows) if Path(path).suffix == ".csv" else _json_lines(self.scored))
         return self
-
-
-def check_file(to: str | Path | None, endings: Sequence[str] = ()) -> None:
-    """Refuse a folder, or a file of another ending, before anything is computed."""
-    if to is not None:
-        is_other, fix = endings and Path(to).suffix not in endings, f"take {', '.join(endings)}"
-        refuse(is_other, "no such kind of file", fix, key="to", value=str(to))
-        refuse(Path(to).is_dir(), "is a folder", "name a file, as scored.jsonl", key="--to", value=str(to))
 
 
 @verb
@@ -72,10 +65,10 @@ def evaluate(
     from scaling.training.finetune import finetuned, goal
 
     scored, data = finetuned(run, task, overrides, runs=runs)
-    other, of_other = (None, data) if paired is None else finetuned(paired, task, overrides, runs=runs)
+    other, other_data = (None, data) if paired is None else finetuned(paired, task, overrides, runs=runs)
     home = root(scored.runs if task is None else runs)
     source = build("data", data).open(split, home)  # before torch is imported
-    mine, theirs = (goal(line) for line in (data, of_other))
+    mine, theirs = goal(data), goal(other_data)
     is_other = (mine.answer, getattr(mine, "labels", ())) != (theirs.answer, getattr(theirs, "labels", ()))
     what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
     refuse(is_other, what, fix, key="paired-bootstrap", value=paired)
@@ -85,19 +78,17 @@ def evaluate(
     from scaling.training.evaluation import Predictor
 
     outputs = Predictor(scored, torch_device(device), average).outputs(source)
-    signature, examples = source.task.metric.signature(answers), plural(len(answers), "example")
-    document = {"run": scored.folder.name, "split": split, "examples": len(answers), "invalid": None}
-    document |= outputs.scores()
+    signature, name = source.task.metric.signature(answers), scored.folder.name
+    document = {"run": name, "split": split, "examples": len(answers), "invalid": None, **outputs.scores()}
     document |= {"signature": signature, "average": average, "paired": None}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    parts = [f"run {scored.folder.name}{mean}, {split} split, {examples}", _table(document)]
-    parts += [] if signature is None else [signature]
+    title = f"run {name}{mean}, {split} split, {plural(len(answers), 'example')}"
+    parts = [title, _table(document), *filter(None, [signature])]
     if other is not None:
         # The same examples, by the tokenizer of the other run.
-        own = {"tokenizer": other.data["tokenizer"]} if "tokenizer" in other.data else {}
-        matched = build("data", {**data, **own}).open(split, home)
-        compared = outputs.compared(Predictor(other, torch_device(device), average).outputs(matched))
-        one = document["paired"] = {"against": other.folder.name, **compared}
+        matched = {**data, **{key: value for key, value in other.data.items() if key == "tokenizer"}}
+        of_other = Predictor(other, torch_device(device), average).outputs(build("data", matched).open(split, home))
+        one = document["paired"] = {"against": other.folder.name, **outputs.compared(of_other)}
         parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
         bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"
         parts.append(f"difference {one['difference']:.4f}, {bounds}")
@@ -115,7 +106,7 @@ def evaluate_options(
     frame: Annotated[Literal["question", "none"], "question frames the text by Question: and Answer:"] = "question",
     seed: Annotated[Seed, "the seed of the shots"] = 0,
     limit: PositiveInt | None = None,
-    to: str | Path | None = None,
+    to: Rows = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -128,7 +119,6 @@ def evaluate_options(
     A decoder or an encoder-decoder answers with the most likely option. (Gu et al. 2024, OLMES) An encoder can if the
     options fill a gap, `[MASK]` in the text, with --frame none.
     """
-    check_file(to)
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
     from scaling.metrics.metric import as_document, bootstrap
@@ -159,7 +149,7 @@ def evaluate_corpus(
     stride: Annotated[PositiveInt | None, "tokens between windows of a long document (default: half a window)"] = None,
     masking: Annotated[Literal["token", "word"] | None, "the unit that an encoder masks"] = None,
     limit: PositiveInt | None = None,
-    to: str | Path | None = None,
+    to: Rows = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -172,40 +162,37 @@ def evaluate_corpus(
     The corpus must be prepared with the run's tokenizer. Every token of a document is scored once, also its `eos`.
     An encoder masks each token in turn: the nats are a pseudo-likelihood, so it has no bits per byte.
     """
-    check_file(to)
     from scaling.data.store import root
     from scaling.evaluation.corpus import CodeLength, documents, prepared
     from scaling.metrics.metric import as_document, bootstrap
     from scaling.training import finetune
 
     source = finetune.pretrained(run, runs)
-    codec, encoder, length = source.codec, source.family == "encoder", source.length
-    for name, value, wrong in (("stride", stride, encoder), ("masking", masking, not encoder)):
-        if value is not None and wrong:
-            raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
+    codec, is_encoder, length = source.codec, source.family == "encoder", source.length
+    key, value = ("stride", stride) if is_encoder else ("masking", masking)
+    what = f"it does not apply to a run of the family {source.family}"
+    refuse(value is not None, what, key=key, value=value)
     refuse((stride or 0) > length, f"it is from 1 to the window of {length}", key="stride", value=stride)
     line = finetune.corpus(source, corpus, overrides, runs=runs)
     data = prepared(line, split, root(source.runs if corpus is None else runs), source.tokenizer, codec, corpus)
-    pairs = ((None if source is None else source.tolist(), text.tolist()) for source, text in data.documents())
-    scorer = load(source.folder, device=device).scorer
-    if encoder:
-        masking, more = masking or "token", ["perplexity"]
-        scorer, ends = replace(scorer, masking=masking, words=codec.words), set(codec.specials.values())
-        pairs = ((None, text[:-1] if text and text[-1] in ends else text) for _, text in pairs)
+    scorer, measures = load(source.folder, device=device).scorer, ["bits_per_byte", "perplexity"]
+    if is_encoder:
+        masking, measures = masking or "token", ["perplexity"]
+        scorer = replace(scorer, masking=masking, words=codec.words)
     else:
-        stride, more = stride or max(1, length // 2), ["bits_per_byte", "perplexity"]
-    scored = documents(islice(pairs, limit), codec, scorer, stride or 0)
+        stride = stride or max(1, length // 2)
+    scored = documents(islice(data.documents(), limit), codec, scorer, stride or 0)
     read = [document for document in scored if document.tokens]
     refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
     values = bootstrap(CodeLength(), read, read)
-    if encoder:
+    if is_encoder:
         values.pop("bits_per_byte", None)  # no document spells a byte
     totals = {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
     document = {"run": source.folder.name, "corpus": corpus or "its own", "split": split, "documents": len(read)}
     document |= {**totals, "stride": stride, "masking": masking, **as_document(values)}
     counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
-    rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
+    rows = [{**asdict(one), **{name: getattr(one, name) for name in measures}} for one in read]
     return Evaluation(document, [title, _table(document)], scored=rows).save(to)
 
 
@@ -215,7 +202,7 @@ def evaluate_harness(
     *words: Annotated[str, "tasks (names, YAML files); key=value replaces keys of generation_kwargs"],
     shots: Annotated[Shots | None, "examples before each question (default: the task's number)"] = None,
     limit: Annotated[PositiveInt | None, "score the first N examples of each task only"] = None,
-    to: str | Path | None = None,
+    to: Rows = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -227,7 +214,6 @@ def evaluate_harness(
 
     The run is a decoder or an encoder-decoder. The package is needed: `pip install 'scaling[harness]'`.
     """
-    check_file(to)
     from importlib.metadata import version
 
     from scaling.training.finetune import pretrained
@@ -235,9 +221,8 @@ def evaluate_harness(
     tasks = [word for word in words if "=" not in word]
     generation = compose.assignments(word for word in words if "=" in word)
     source = pretrained(run, runs)
-    if source.family == "encoder":
-        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-        raise ScalingError(what, key="RUN", value=str(run), fix="finetune it")
+    what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+    refuse(source.family == "encoder", what, "finetune it", key="RUN", value=str(run))
     check_tasks(tasks)
 
     from scaling.evaluation.harness import HarnessModel, run_tasks, table
@@ -278,12 +263,6 @@ class Predictions(Evaluation):
     def probabilities(self) -> list[Mapping[str, float]]:
         return [row["probabilities"] for row in self.scored if "probabilities" in row]
 
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        return enumerate(self.values)
-
-    def __len__(self) -> int:
-        return len(self.scored)
-
 
 @verb
 def predict(
@@ -291,7 +270,7 @@ def predict(
     file: Annotated[str | Path, "the file of the examples"],
     task: Annotated[str | None, "a task with the same labels as the run's task"] = None,
     *overrides: str,
-    to: Annotated[str | Path | None, "write the predictions to this file: .jsonl or .csv"] = None,
+    to: Annotated[Rows, "write the predictions to this file: .jsonl or .csv"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -304,35 +283,40 @@ def predict(
 
     The file has the task's columns; labels are not needed.
     """
-    check_file(to)
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
     model, line = finetuned(run, task, overrides, runs=runs)
     data = build("data", line)
-    if not hasattr(data, "unanswered"):
-        raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix="use `scaling evaluate`")
+    what, is_drawn = "a synthetic task has no files", not hasattr(data, "unanswered")
+    refuse(is_drawn, what, "use `scaling evaluate`", key="FILE", value=str(file))
     examples = data.unanswered(str(file))  # before torch is imported
 
-    from scaling.training.evaluation import Predictor, shown
+    from scaling.training.evaluation import Predictor
 
     predictor = Predictor(model, torch_device(device))
     predictor.task.goal = replace(predictor.task.goal, decode=data.goal.decode)
-    source = predictor.task.source_of(examples, root(model.runs))
-    outputs, goal = predictor.outputs(source), source.task
-    answers, chances = outputs.predictions, outputs.probabilities()
+    outputs = predictor.outputs(predictor.task.source_of(examples, root(model.runs)))
+    answers, labels = outputs.predictions, data.goal.labels
     rows: list[dict[str, Any]] = []
     for index in range(len(examples)):
-        row = {"index": index, "prediction": shown(answers.get(index), goal.labels, goal.answer)}
-        rows.append(row | ({"probabilities": dict(zip(goal.labels, chances[index], strict=True))} if chances else {}))
+        rows.append({"index": index, "prediction": _named(answers.get(index), data.goal)})
+    for index, chances in outputs.probabilities().items():
+        rows[index]["probabilities"] = dict(zip(labels, chances, strict=True))
     invalid = sum(row["prediction"] is None for row in rows)
-    document = {"file": None if to is None else str(to), "predictions": len(rows), "invalid": invalid}
-    if to is None:
-        result = Predictions(document, [_json_lines(rows).rstrip("\n")], scored=rows)
-        document |= {"values": result.values, "probabilities": result.probabilities or None}
-        return result
     what = f"{to}: {plural(len(rows), 'prediction')}" + (f", {invalid:,} of invalid outputs" if invalid else "")
-    return Predictions(document, [what], scored=rows).save(to)
+    document = {"file": None if to is None else str(to), "predictions": len(rows), "invalid": invalid}
+    result = Predictions(document, [_json_lines(rows).rstrip("\n") if to is None else what], scored=rows)
+    if to is None:
+        document |= {"values": result.values, "probabilities": result.probabilities or None}
+    return result.save(to)
+
+
+def _named(prediction: Any, goal: Any) -> Any:
+    """A prediction as a file holds it: classes by their names."""
+    if prediction is None or goal.answer not in ("class", "classes"):
+        return prediction
+    return goal.labels[prediction] if goal.answer == "class" else [goal.labels[label] for label in prediction]
 
 
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -12,9 +12,8 @@ from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.base.printing import interval
 from scaling.ledger.document import flat
-from scaling.verbs.evaluate import check_file
 from scaling.verbs.model import load
-from scaling.verbs.verb import RUNS, Result, RunName, frame, verb
+from scaling.verbs.verb import RUNS, Output, Result, RunName, frame, verb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from scaling.inside.look import Look, Map
 
-FIGURES = (".png", ".pdf", ".svg")
-PAGE = (".html",)
+FIGURES = Output((".png", ".pdf", ".svg"))
+PAGE = Output((".html",))
 MEASURES = ("accuracy", "control", "selectivity")
 
 
@@ -50,7 +49,7 @@ class Attention(Result):
         """Write a page (.html) with every head of every layer."""
         from scaling.inside.look import page
 
-        check_file(path, PAGE)
+        PAGE.check(path)
         atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
 
 
@@ -60,7 +59,7 @@ def look(
     text: Annotated[str, "the text that the model reads, in quotes"],
     *,
     target: Annotated[str | None, "the output of an encoder-decoder (default: its own output)"] = None,
-    to: Annotated[str | Path | None, "write a page (.html) to this file"] = None,
+    to: Annotated[str | Path | None, PAGE, "write a page (.html) to this file"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
 ) -> Attention:
@@ -74,7 +73,6 @@ def look(
     """
     from scaling.inside.look import look
 
-    check_file(to, PAGE)
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
     seen = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
@@ -169,7 +167,7 @@ class Landscape(Result):
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
         from scaling.inside.effects import save
 
-        check_file(path, FIGURES)
+        FIGURES.check(path)
         save(self.losses, self.reach, Path(path))
 
 
@@ -181,7 +179,7 @@ def landscape(
     reach: Annotated[PositiveFloat, "the extent of the plane: 1 is as large as the weights"] = 1.0,
     seed: Annotated[Seed, "the seed of the directions"] = 0,
     windows: Annotated[SmallInt, "number of held-out windows"] = 64,
-    to: Annotated[str | Path | None, "write the contours to this file: .png, .pdf or .svg"] = None,
+    to: Annotated[str | Path | None, FIGURES, "write the contours to this file: .png, .pdf or .svg"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
 ) -> Landscape:
@@ -196,7 +194,6 @@ def landscape(
     from scaling.training.finetune import pretrained
 
     refuse(side % 2 == 0, "expected an odd number, so that the model is in the middle", key="side", value=side)
-    check_file(to, FIGURES)
     sources = [pretrained(one, runs) for one in (run, *others)]
     if unknown := [source.folder.name for source in sources if "objective" not in source.sections]:
         raise ScalingError("its training data are unknown", key="RUN", value=unknown[0], fix="name a run of the ledger")

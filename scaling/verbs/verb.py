@@ -58,6 +58,19 @@ class Flag:
 PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an object of Python
 
 
+@dataclass(frozen=True)
+class Output:
+    """The mark of an option that names a file to write, with the endings that it may have; any where none is named."""
+
+    endings: tuple[str, ...] = ()
+
+    def check(self, path: str | PathLike) -> None:
+        """Refuse a folder, or a file of another ending, before anything is computed."""
+        is_other, fix = self.endings and Path(path).suffix not in self.endings, f"take {', '.join(self.endings)}"
+        refuse(is_other, "no such kind of file", fix, key="to", value=str(path))
+        refuse(Path(path).is_dir(), "is a folder", "name a file, as scored.jsonl", key="to", value=str(path))
+
+
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
     """Let a function take `key=value` among its words and as unknown keywords, and check the range of its values."""
 
@@ -75,6 +88,8 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
             parameter, is_plain = parameters.get(name), not isinstance(value, Mapping | list | tuple | None)
             if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
                 check(spelled(parameter), value, value_type(parameter.annotation))
+                for output in (mark for mark in marks(parameter.annotation) if isinstance(mark, Output)):
+                    output.check(str(value))
         positional = [arg for arg in args if not is_override(arg)]
         if len(positional) > len(named) and not {"words", "others"} & parameters.keys():
             titles = " ".join(each.name.upper() for each in named) or "no words"

@@ -143,6 +143,7 @@ def test_groups_are_questions_and_pairs():
     with pytest.raises(ScalingError, match="binary F1 is of one class, and there are 3; set average: macro, or pos"):
         score("F1", [0, 1, 2], [0, 1, 1])
     assert score({"kind": "F1", "positive": 1}, [0, 1, 2], [0, 1, 1])["f1"] == approx(2 / 3)
+    assert score({"kind": "F1", "positive": 2}, [0, 1, 1], [0, 1, 1])["f1"] == 0  # these examples have none of it
     with pytest.raises(ScalingError, match=r"metric\.positive=7: there is no such class"):
         build("metric", {"kind": "F1", "positive": 7}).check((0, 1))
 

@@ -100,7 +100,7 @@ def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_
     assert (again.metrics, again.intervals, again.examples) == (result["metrics"], result["intervals"], 12)
     file = tmp_path / f"{answer}.test.jsonl"
     predictions = predict(result["run"], file, runs=pretrained[0])
-    assert len(predictions) == 8
+    assert len(predictions.values) == 8
     if answer == "text":  # which are written by the task's strategy
         drawn = predict(result["run"], file, "data.decode={kind: Sample, temperature: 99}", runs=pretrained[0])
         assert drawn.values != predictions.values
