@@ -399,11 +399,10 @@ def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int 
     ]
     bounds = {k: {"shifts": each.shifts, "bound": bias(each.shifts)} for k, each in zip(("a", "b"), both, strict=True)}
     more = {"minima": minima} | ({"bias": bounds} if kind == "parabola" else {})
-    laws = [replace(each.law, exponent=each.exponent) for each in both]
     return _growth(
         f"isoflop_{kind}",
         points,
-        laws,
+        [each.law for each in both],
         more,
         lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
     )

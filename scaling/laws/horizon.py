@@ -252,8 +252,8 @@ def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]]) -> list[Interval]
             change = float(ends[:, 0].sum())
             reach = np.array([ends[:, 0] - ends[:, 1:].min(1), ends[:, 1:].max(1) - ends[:, 0]])
             below, above = np.linalg.norm(reach, axis=1).tolist()
-            if not math.isfinite(change):  # a rung without a best value near those tried
-                below = above = math.inf
-            low, high = (change - below, change + above) if math.isfinite(below) else (-math.inf, math.inf)
+            # A rung may have no best value near those tried.
+            is_known = math.isfinite(change) and math.isfinite(below)
+            low, high = (change - below, change + above) if is_known else (-math.inf, math.inf)
             changes.append(Interval(each.name, change, low, high, LEVEL, "recovered"))
     return changes

@@ -243,13 +243,13 @@ def predict_runs(
     estimates = np.array([mean.estimate for mean in bounds])
     missing = _missing_noise(fit, rows, estimates, process.noise)
     halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
-    for row, mean, half, place in zip(inputs, bounds, halves, places, strict=True):
-        mean = _possible(replace(mean, name=prediction(form, row).name), form.target)
-        # A run's error adds to that of the mean as independent, on each side of the estimate.
-        run = _around(space, mean, np.hypot(_distances(space, mean), half), form.target)
-        # The transform and its inverse round: a run's interval is never the narrower one.
-        run = replace(run, low=min(run.low, mean.low), high=max(run.high, mean.high))
-        predictions.append(Prediction(row, mean.estimate, mean, run, place))
+    for row, bound, half, place in zip(inputs, bounds, halves, places, strict=True):
+        bound, of_mean = replace(bound, name=prediction(form, row).name), _distances(space, bound)
+        # A run's error adds to that of the mean as independent, on each side of the estimate. A bootstrap's interval
+        # need not hold the estimate.
+        of_run = np.hypot(np.maximum(of_mean, 0.0), half)
+        mean, run = (_around(space, bound, distances, form.target) for distances in (of_mean, of_run))
+        predictions.append(Prediction(row, bound.estimate, mean, run, place))
     return predictions
 
 
@@ -268,40 +268,33 @@ def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: 
 
 
 def _distances(space: Objective, interval: Interval) -> np.ndarray:
-    """The distance of both ends from the estimate, in the objective's space: infinite where one is open.
-
-    A bootstrap's interval need not hold the estimate: the distance is then 0.
-    """
+    """The distance of both ends from the estimate, in the objective's space: infinite where one is open."""
     centre = space.transform(interval.estimate)
     ends = np.array([centre - space.transform(interval.low), space.transform(interval.high) - centre])
-    return np.where(np.isfinite(ends), np.maximum(ends, 0.0), np.inf)
+    return np.where(np.isfinite(ends), ends, np.inf)
 
 
 def _around(space: Objective, interval: Interval, distances: np.ndarray, target: str) -> Interval:
-    """The interval with its ends at these distances from the estimate."""
+    """The interval with its ends at these distances from the estimate; one at an infinite distance is open.
+
+    No loss and no score is negative, and no score above 1; a difference of losses may be negative.
+    """
     ends = space.inverse(space.transform(interval.estimate) + np.array([-1.0, 1.0]) * distances)
+    if target not in SIGNED:
+        ends = np.clip(ends, 0.0, 1.0 if target in PROPORTIONS else np.inf)
     low, high = np.where(np.isinf(distances), [-np.inf, np.inf], ends).tolist()
-    return _possible(replace(interval, low=low, high=high), target)
-
-
-def _possible(interval: Interval, target: str) -> Interval:
-    """No loss and no score is negative, and no score above 1; a difference of losses may be. An open end stays open."""
-    if target in SIGNED:
-        return interval
-    low = interval.low if interval.open_below else max(interval.low, 0.0)
-    high = min(interval.high, 1.0) if target in PROPORTIONS and not interval.open_above else interval.high
     return replace(interval, low=low, high=high)
 
 
-def rows_of(table: Points | Mapping[str, np.ndarray], fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
+def rows_of(table: Points, fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
     """The law's columns of each row of a table, and the number of examples of its score where it states it."""
-    has_examples = fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table
-    names = [*fit.form.inputs, *([EXAMPLES] if has_examples else [])]
-    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
-    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+    form = fit.form
+    names = [*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS and EXAMPLES in table else [])]
+    columns = [table.numbers(name).tolist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class TwoStep:
     """A law of loss and a law of a task's score from that loss.
 
@@ -312,9 +305,6 @@ class TwoStep:
     loss: FittedLaw
     task: FittedLaw
     rows: np.ndarray  # for each point of the second step the same run's point of the first
-
-    def __repr__(self) -> str:
-        return f"{self.loss}; {self.task}"
 
     @cached_property
     def form(self) -> Law:
@@ -422,21 +412,24 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
         return Prediction(loss.row, task.estimate, None, None, place)
     space, predict_score = fit.task.problem.objective, fit.task.predict
     below, above = predict_score(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
-    sign, of_loss = (1 if above > below else -1), []
+    sign, bounds = (1 if above > below else -1), []
     for interval in (loss.mean, loss.run):
         losses = np.array([interval.low, interval.high])[::sign]
         low, high = np.where(np.isfinite(losses), predict_score(loss=losses), np.nan).tolist()
-        of_loss.append(_distances(space, replace(interval, estimate=task.estimate, low=low, high=high)))
-    of_task = [_distances(space, each) for each in (task.mean, task.run)]
+        bounds.append(replace(interval, estimate=task.estimate, low=low, high=high))
+    of_loss, of_task = (
+        [np.maximum(_distances(space, bound), 0.0) for bound in step] for step in (bounds, (task.mean, task.run))
+    )
+    more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
 
-    def added(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
+    def added(parts: Sequence[np.ndarray], correlation: float) -> np.ndarray:
         """The half-widths of a sum of two errors."""
+        first, second = parts
         return np.sqrt(np.maximum(first**2 + second**2 + 2.0 * sign * correlation * first * second, 0.0))
 
-    half = added(of_loss[0], of_task[0], fit.correlation_of_means(loss.row))
-    more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
-    halves = half, np.hypot(half, added(more[0], more[1], fit.correlation))
+    half = added((of_loss[0], of_task[0]), fit.correlation_of_means(loss.row))
+    halves = half, np.hypot(half, added(more, fit.correlation))
     is_open = ~np.isfinite([*of_loss, *of_task]).all(axis=0)
-    bounds = replace(task.run, name=prediction(fit.form, loss.row).name)
-    mean, run = (_around(space, bounds, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
+    bound = replace(task.run, name=prediction(fit.form, loss.row).name)
+    mean, run = (_around(space, bound, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
     return Prediction(loss.row, task.estimate, mean, run, place)

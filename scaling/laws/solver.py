@@ -8,6 +8,7 @@ from random starts, their linear parameters eliminated, all screened at once and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,7 +46,7 @@ class Solution(NamedTuple):
 
 
 # The local model of each row: cost, gradient, Newton's matrix and the reweighted one.
-Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Quadratic: TypeAlias = Sequence[np.ndarray]
 
 
 class Tether(NamedTuple):
@@ -83,19 +84,19 @@ def minimise(
     effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
-    weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
+    weight = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
     size = max(1, BATCH // len(problem.observed))
     if len(starts) > size:
         parts = [slice(first, first + size) for first in range(0, len(starts), size)]
-        pieces = (minimise(problem, starts[p], weights[p], tether and tether.at(p), effort) for p in parts)
+        pieces = (minimise(problem, starts[p], weight[p], tether and tether.at(p), effort) for p in parts)
         return Solution(*map(np.concatenate, zip(*pieces)))
     (lower, upper), u, rows = problem.bounds, starts, np.arange(len(starts))
     longest = np.where(problem.in_log, 60.0, np.inf)
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
-    exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
+    exact = 1e-29 * np.maximum(weight.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
     final = Solution(u.copy(), *np.full((2, len(u)), np.inf))
-    current = _quadratic(problem, u, weights, tether)
+    current = _quadratic(problem, u, weight, tether)
     for iteration in range(effort.iterations + 1):
         step, promised, remaining = _step(current, u, damping, lower, upper, longest)
         remaining = np.where(current[0] <= exact, 0.0, remaining)
@@ -107,12 +108,12 @@ def minimise(
             if done.all():
                 break
             left = ~done
-            rows, u, damping, exact, weights, step, promised, *current = (
-                part[left] for part in (rows, u, damping, exact, weights, step, promised, *current)
+            rows, u, damping, exact, weight, step, promised, *current = (
+                part[left] for part in (rows, u, damping, exact, weight, step, promised, *current)
             )
             tether = tether and tether.at(left)
         trial = np.minimum(np.maximum(u + step, lower), upper)
-        tried = _quadratic(problem, trial, weights, tether)
+        tried = _quadratic(problem, trial, weight, tether)
         gained = current[0] - tried[0]
         better = gained > 0
         u = np.where(better[:, None], trial, u)

@@ -64,9 +64,8 @@ def predict_run(
         refuse(differ, what, "give points of runs that are evaluated alike", key=name)
     row = {name: float(of_run[name]) for name in form.axes}
     (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method)
-    digest = hashlib.sha256()
-    for name in sorted(fitted.points.columns):
-        digest.update(repr((name, fitted.points[name].tolist())).encode())
+    columns = sorted(fitted.points.columns)
+    digest = hashlib.sha256("".join(repr((name, fitted.points[name].tolist())) for name in columns).encode())
     source = fitted.points.source or (str(points) if isinstance(points, str | Path) else type(points).__name__)
     document = {
         "law": form.name,
