@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import nearest, refuse
 from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.points import Points
 
@@ -281,8 +281,7 @@ def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
     lowest = _lowest(runs, budgets)
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
-        fix = "add sizes on both sides, or train them longer"
-        raise ScalingError(what, file=points.source or None, fix=fix)
+        raise points.error(what, "add sizes on both sides, or train them longer")
     others = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
 
     def jackknifed(name: str) -> PowerLaw:

@@ -42,30 +42,27 @@ def horizon(fit: FittedLaw | TwoStep, method: Method | None = "profile") -> dict
     return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
 
 
+@np.errstate(all="ignore")
 def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str, Any]:
     """The cheapest run up to `most` FLOPs that halves the interval of the mean at a place, or else narrows it most.
 
     One more run at x lowers the variance g'Vg of the prediction by (g'Vx)²/(1 + x'Vx), the law linearised at its
     optimum (Sherman and Morrison 1950); its noise is that of the others.
     """
-    problem, u = fit.problem, fit.u[None]
-    columns = problem.columns
-    candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)} if "C" in columns else {}
-    if not candidates:
-        ratio = columns["D"] / columns["N"]
-        N, per = np.meshgrid(
-            np.geomspace(columns["N"].min(), max(place["N"], columns["N"].max()), SIZES),
-            np.geomspace(ratio.min(), ratio.max(), LENGTHS),
-        )
+    problem, u, columns = fit.problem, fit.u[None], fit.problem.columns
+    if "C" in columns:
+        candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)}
+    else:
+        N, ratio = columns["N"], columns["D"] / columns["N"]
+        sizes = np.geomspace(N.min(), max(place["N"], N.max()), SIZES)
+        N, per = np.meshgrid(sizes, np.geomspace(ratio.min(), ratio.max(), LENGTHS))
         candidates = {"N": N.ravel(), "D": (N * per).ravel()}
-    cost, slopes = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
-    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(slopes).all(axis=1)
-    candidates, cost = {name: column[possible] for name, column in candidates.items()}, cost[possible]
-    rows, jacobian = slopes[possible], problem.linearise(u)[1][0]
+    cost, rows = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
+    jacobian, slope = problem.linearise(u)[1][0], prediction(fit.form, place).along(problem, u)[1][0]
     variance = np.linalg.pinv((jacobian * problem.weights) @ jacobian.T, rcond=1e-13, hermitian=True)
-    slope = prediction(fit.form, place).along(problem, u)[1][0]
-    now = float(slope @ variance @ slope)
-    left = 1.0 - (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows)) / now
+    gain = (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows))
+    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(rows).all(axis=1)
+    left = np.where(possible, 1.0 - gain / (slope @ variance @ slope), np.inf)
     # A quarter of the variance is left where an interval is half as wide.
     halving = left <= 0.25
     best = int(np.where(halving, cost, np.inf).argmin() if halving.any() else left.argmin())
