@@ -397,9 +397,17 @@ class CurveFit(TableResult):
         for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
             last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
             (run,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
-            row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": run.estimate}
-            row |= {"relative_error": run.estimate / loss - 1.0, "covered": run.covers(loss)}
-            held_out.append({**row, "interval_run": run.to_json()})
+            held_out.append(
+                {
+                    "run": curve.run,
+                    "N": curve.N,
+                    "loss": loss,
+                    "predicted": run.estimate,
+                    "relative_error": run.estimate / loss - 1.0,
+                    "covered": run.covers(loss),
+                    "interval_run": run.to_json(),
+                }
+            )
         return {
             "law": self.form.name,
             "formula": self.form.formula,

@@ -299,8 +299,8 @@ def loss_against(
             curves = [(scale[at], f"{other} = {short(at)}", {other: at}) for at in levels(levels_of_runs)]
             colours = [[scale[at] for at in table[other]] for table in tables]
         for colour, name, at in curves:
-            moved, values = (axis, x) if is_column else ("D", x / (FLOPS * at["N"]))
-            predictions = predict_runs(fit, [{**fixed, **at, moved: value} for value in values], level, method)
+            moved, along_it = (axis, x) if is_column else ("D", x / (FLOPS * at["N"]))
+            predictions = predict_runs(fit, [{**fixed, **at, moved: each} for each in along_it], level, method)
             if predictions[0].run is not None:  # an open end lies beyond the frame
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)

@@ -159,18 +159,18 @@ def _sentence(found: Sequence[Mapping[str, Any]], exponents: Mapping[str, Interv
     if not found:
         return "the runs beside the rungs are too few to tell whether these are tuned"
     lost = sum(rung["left"].low > 0 for rung in found)
-    sentence = f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"
+    parts = [f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"]
     estimated = [rung for rung in found if math.isfinite(rung["left"].estimate)]
-    for worst in sorted(estimated, key=lambda rung: -rung["left"].estimate)[:1]:
-        left = worst["left"]
-        high = f"{left.high:.2%}" if math.isfinite(left.high) else "open"
-        sentence += f"; the rung of N = {worst['N']:.3g}, D = {worst['D']:.3g} loses {left.estimate:.2%} of its loss"
-        sentence += f" [{left.low:.2%}, {high}] by its {KNOBS[worst['knob']]}"
-    if open_ones := len(found) - len(estimated):
-        sentence += f"; {open_ones} have no best value near those tried"
-    closed = {name: each for name, each in exponents.items() if math.isfinite(each.low) and math.isfinite(each.high)}
+    if estimated:
+        worst = max(estimated, key=lambda rung: rung["left"].estimate)
+        left, place = worst["left"], f"N = {worst['N']:.3g}, D = {worst['D']:.3g}"
+        ends = f"[{left.low:.2%}, {f'{left.high:.2%}' if math.isfinite(left.high) else 'open'}]"
+        parts.append(f"the rung of {place} loses {left.estimate:.2%} of its loss {ends} by its {KNOBS[worst['knob']]}")
+    if len(estimated) < len(found):
+        parts.append(f"{len(found) - len(estimated)} have no best value near those tried")
+    closed = {name: each for name, each in exponents.items() if math.isfinite(each.high - each.low)}
     moved = [f"{name} by {each.estimate:+.3f} [{each.low:+.3f}, {each.high:+.3f}]" for name, each in closed.items()]
-    return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
+    return "; ".join([*parts, *([f"tuned rungs would move {', '.join(moved)}"] if lost and moved else [])])
 
 
 def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.compare import akaike_weights, mean_interval
-from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
+from scaling.laws.design import Candidates, Linear, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, check_columns, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import LEVEL, Interval, measure, student
@@ -226,19 +226,16 @@ def choose(
 
     The losses of those taken count whether they are known yet or not.
     """
-    cost = candidates.cost(taken)
-    affordable = cost <= left
-    affordable[[*taken, *closed]] = False
-    if not affordable.any():
-        return None
     if seen.beliefs:
         now, after = variances(goal, candidates, taken, seen)
         freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
-        change = np.log(now), np.log(after)
+        change = float(np.log(now)), np.log(after)
     else:
         change, freedom = surface(candidates.columns, candidates.trunks).variances(taken), 0
         after = change[1]
-    order, score = best_first(change, cost, affordable)
+    order, score, cost = candidates.best_first(taken, left, change, closed)
+    if not len(order):
+        return None
     row = int(order[0])
     return Choice(
         row,

@@ -34,15 +34,11 @@ COMPARED = Effort(1e-7, 100)  # the errors by which laws are compared are needed
 
 
 class Solution(NamedTuple):
-    """The end of each start: coordinates, objective, and the fraction of it that a Newton step would still remove."""
+    """The end of each start: coordinates, objective, and whether a Newton step would remove next to nothing of it."""
 
     u: np.ndarray
     cost: np.ndarray
-    remaining: np.ndarray
-
-    @property
-    def converged(self) -> np.ndarray:
-        return np.isfinite(self.cost) & (self.remaining <= 1e-7)
+    converged: np.ndarray
 
 
 # The local model of each row: cost, gradient, Newton's matrix and the reweighted one.
@@ -95,7 +91,7 @@ def minimise(
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weight.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
-    final = Solution(u.copy(), *np.full((2, len(u)), np.inf))
+    final = Solution(u.copy(), np.full(len(u), np.inf), np.zeros(len(u), bool))
     current = _quadratic(problem, u, weight, tether)
     for iteration in range(effort.iterations + 1):
         step, promised, remaining = _step(current, u, damping, lower, upper, longest)
@@ -103,7 +99,7 @@ def minimise(
         # At the end rounding decides: no damping is strong enough to find a lower cost.
         done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
         if done.any():
-            for whole, part in zip(final, (u, current[0], remaining)):
+            for whole, part in zip(final, (u, current[0], np.isfinite(current[0]) & (remaining <= 1e-7))):
                 whole[rows[done]] = part[done]
             if done.all():
                 break
