@@ -14,7 +14,7 @@ generalised least squares with these errors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -273,7 +273,16 @@ class CurveErrors:
 # The law of many curves.
 
 GROUPS = 12  # trunks from which the sizes of the errors are learned: the others would change little
-BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
+BOUNDS = {  # within which the sizes of the errors are learned
+    "trunk": (1e-5, 0.3),
+    "run": (1e-5, 0.3),
+    "length": (0.03, 5.0),
+    "evaluation": (1e-6, 0.1),
+    "training": (1e-4, 1.0),
+    "by_size": (0.01, 1.0),
+    "by_tokens": (0.01, 1.0),
+}
+OF_KIND = {"training": 0, "evaluation": 1}  # the sizes that only losses of this kind show
 STARTS, REFINED = 256, 8
 GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
 CLOSE = Effort(1e-9, 60)
@@ -295,21 +304,19 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
 
     rows = some_trunks(places)
     places, errors, design = places[rows], errors[rows], design[:, rows]
-    kinds, (low, high) = set(places["kind"].tolist()), np.log(BOUNDS).T
-    start = np.log(astuple(begin)[: len(BOUNDS)])
-    free = [place for place in range(len(BOUNDS)) if {3: 1, 4: 0}.get(place, min(kinds)) in kinds]
+    free = [name for name in BOUNDS if name not in OF_KIND or OF_KIND[name] in places["kind"]]
+    low, high = np.log([BOUNDS[name] for name in free]).T
 
     def sizes(x: np.ndarray) -> Sizes:
-        logs = start.copy()
-        logs[free] = x
-        return Sizes(*np.exp(np.clip(logs, low, high)).tolist(), N=begin.N, D=begin.D)
+        return replace(begin, **dict(zip(free, np.exp(np.clip(x, low, high)).tolist(), strict=True)))
 
     def negative(x: np.ndarray) -> float:
         fit = least_squares(design, errors, CurveErrors(sizes(x), places))
-        outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
+        outside = float(np.sum(np.maximum(low - x, 0.0) + np.maximum(x - high, 0.0)))
         return 0.5 * (fit.square + fit.penalty) + 10.0 * outside
 
-    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
+    start = np.log([getattr(begin, name) for name in free])
+    best = minimize(negative, start, method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
     return sizes(best.x)
 
 
@@ -391,9 +398,9 @@ class CurveFit(TableResult):
     def document(self) -> dict[str, Any]:
         """The document of `scaling fit-curves --json` (docs/json.md)."""
         residuals, losses, held_out = self.residuals, self.problem.loss, []
-        seen = set(np.concatenate([curve.kinds for curve in self.curves]).tolist())
-        errors: dict[str, float | None] = {part.name: getattr(self.sizes, part.name) for part in fields(Sizes)[:-2]}
-        errors |= {name: None for name, kind in (("evaluation", 1), ("training", 0)) if kind not in seen}
+        kinds = np.concatenate([curve.kinds for curve in self.curves])
+        unseen = [name for name, kind in OF_KIND.items() if kind not in kinds]
+        errors = {name: None if name in unseen else getattr(self.sizes, name) for name in BOUNDS}
         for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
             last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
             (run,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])

@@ -215,7 +215,6 @@ class Choice:
     cost: float
     reason: str  # `narrows` the interval of the goal, or is `spread` over the columns before a law is known
     expected: float | None  # the half-width after it, in the goal's unit; None before the law has a degree of freedom
-    score: float
     others: tuple[tuple[int, float], ...]  # the next best rows, each with its score over the chosen one's
 
 
@@ -242,7 +241,6 @@ def choose(
         float(cost[row]),
         "narrows" if seen.beliefs else "spread",
         student(LEVEL, freedom) * float(np.sqrt(after[row])) if freedom > 0 else None,
-        float(score[row]),
         tuple((int(other), float(score[other] / (score[row] or 1.0))) for other in order[1:4]),
     )
 
