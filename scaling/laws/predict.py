@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,11 +68,11 @@ class Discrepancy:
         count = len(fit.problem.observed)
         # The points are in the order of their columns, so that every n-th of them represents them all.
         chosen = fit.problem.at(np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int)))
-        self.fit, self.columns, self.root = fit, dict(chosen.columns), np.sqrt(chosen.weights)
+        self.fit, self.seen, self.root = fit, _seen(fit, chosen.columns), np.sqrt(chosen.weights)
         self.whiten = (lambda values: values) if chosen.shared is None else chosen.shared.whiten
-        self.jacobian = self.whiten(_jacobian(fit, self.columns).T * self.root).T
+        self.jacobian = self.whiten(_jacobian(fit, chosen.columns).T * self.root).T
         residual = self.whiten(-self.root * chosen.errors(fit.u[None])[0])
-        kernel = _covariance(fit, self.columns, self.columns) * self.root[:, None] * self.root
+        kernel = _covariance(self.seen, self.seen) * self.root[:, None] * self.root
         self.kernel = self.whiten(self.whiten(kernel).T)
         # Contrasts of the residuals that fitting leaves alone; the kernel is diagonal in them.
         left, singular, _ = np.linalg.svd(self.jacobian)
@@ -102,9 +102,9 @@ class Discrepancy:
         """Half of the interval in which a new run at each row lies around the law's mean there, were θ's noise zero."""
         if not self.noise:  # the points lie on the law
             return np.zeros(len(next(iter(rows.values()))))
-        gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
-        cross = self.whiten(_covariance(self.fit, rows, self.columns) * self.root)
-        before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
+        gain, here = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian), _seen(self.fit, rows)
+        cross = self.whiten(_covariance(here, self.seen) * self.root)
+        before = here.slope**2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
         cross = (cross - gain @ self.kernel) @ self.basis
         size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
         spread = size * self.variances + noise
@@ -123,44 +123,42 @@ class Discrepancy:
         return quantile * np.sqrt(variance)
 
 
-def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
+class Seen(NamedTuple):
+    """Runs as the process sees them."""
+
+    places: np.ndarray  # `[runs, axes]`, in decades
+    slope: np.ndarray  # of the law, in the objective's space, per unit of log size along its steepest direction
+    kind: np.ndarray  # the code of each run's variant
+
+
+def _seen(fit: FittedLaw, rows: Columns) -> Seen:
+    """A loss counts as the size that it falls with; a proportion of 0 is a decade below the lowest of the fit; a column
+    whose values have no logarithm is measured by their spread.
+    """
+    places, total = [], 0.0
+    for name in fit.form.axes:
+        fitted, values, power = fit.problem.columns[name], rows[name], SIZE_EXPONENTS.get(name, 1.0)
+        if fitted.min() > 0:
+            positive = np.where(values > 0, values, 0.1 * fitted.min())
+            places.append(np.log(positive) / (math.log(10.0) * power))
+            moved = [values * math.exp(step * power) for step in (STEP, -STEP)]
+        else:
+            unit = float(np.std(fitted)) or 1.0
+            places.append(values / unit)
+            moved = [values + step * unit for step in (STEP, -STEP)]
+        more, less = (fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: m})) for m in moved)
+        total = total + ((more - less) / (2.0 * STEP)) ** 2
+    kind = np.asarray(rows.get(VARIANT, np.zeros(len(places[0]))))
+    return Seen(np.column_stack(places), np.sqrt(total), kind)
+
+
+def _covariance(one: Seen, other: Seen) -> np.ndarray:
     """The covariance of slope × u between two tables of runs: Matérn's, ν = 5/2 in decades, zero between runs of two
     kinds.
     """
-    squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
-    distance = np.sqrt(5.0 * squared) / LENGTH
+    distance = np.sqrt(5.0 * ((one.places[:, None] - other.places) ** 2).sum(-1)) / LENGTH
     kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-    if VARIANT in fit.form.inputs:
-        kernel *= np.asarray(rows[VARIANT])[:, None] == np.asarray(others[VARIANT])
-    return kernel * _slope(fit, rows)[:, None] * _slope(fit, others)
-
-
-def _axes(fit: FittedLaw) -> list[tuple[str, float | None, float]]:
-    """Each axis: what counts as one where its values have no logarithm (None on one of sizes), and by which power of
-    a size it is measured: a loss counts as the size that it falls with."""
-    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
-    units = [None if values.min() > 0 else float(np.std(values)) or 1.0 for values in columns.values()]
-    return [(name, unit, SIZE_EXPONENTS.get(name, 1.0)) for name, unit in zip(columns, units)]
-
-
-def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """Runs as points `[runs, axes]` in decades; a proportion of 0 is a decade below the lowest of the fit."""
-    places = []
-    for name, unit, power in _axes(fit):
-        positive = np.where(rows[name] > 0, rows[name], 0.1 * fit.problem.columns[name].min())
-        places.append(np.log(positive) / (math.log(10.0) * power) if unit is None else rows[name] / unit)
-    return np.column_stack(places)
-
-
-def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """The slope of the law, in the objective's space, per unit of log size along its steepest direction."""
-    total = 0.0
-    for name, unit, power in _axes(fit):
-        steps = STEP, -STEP
-        moved = [rows[name] * math.exp(step * power) if unit is None else rows[name] + step * unit for step in steps]
-        more, less = (fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: m})) for m in moved)
-        total = total + ((more - less) / (2.0 * STEP)) ** 2
-    return np.sqrt(total)
+    return kernel * (one.kind[:, None] == other.kind) * one.slope[:, None] * other.slope
 
 
 def _jacobian(fit: FittedLaw, rows: Columns) -> np.ndarray:
