@@ -20,7 +20,7 @@ import numpy as np
 from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
-from scaling.laws.intervals import LEVEL, Interval, measure, student
+from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
@@ -190,10 +190,10 @@ class Advantage:
         quantity = Quantity(f"k(C={self.budget:g})", self._worth, "log")
         return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
-    def difference(self, C: float, level: float | None = None) -> Interval:
+    def difference(self, C: float) -> Interval:
         """The loss of B less that of A at equal compute; below 0, B is better."""
         quantity = Quantity(f"difference(C={C:g})", lambda *at: self._loss(1, C, *at) - self._loss(0, C, *at), "linear")
-        return intervals(self.law, "t", level=level or self.level, quantities=[quantity])[quantity.name]
+        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
     def loss(self, code: int, C: float) -> float:
         """The loss of a set at its best split of a budget."""
@@ -203,8 +203,8 @@ class Advantage:
         """The probability that B is better than A at a budget, if the law holds there."""
         from scipy.special import stdtr
 
-        difference, freedom = self.difference(C, LEVEL), self.law.degrees_of_freedom
-        error = (difference.high - difference.low) / (2.0 * student(LEVEL, freedom))
+        difference, freedom = self.difference(C), self.law.degrees_of_freedom
+        error = (difference.high - difference.low) / (2.0 * student(self.level, freedom))
         return float(stdtr(freedom, -difference.estimate / max(error, 1e-300))) if np.isfinite(error) else 0.5
 
     def budget_of(self, loss: float) -> float:
@@ -218,8 +218,7 @@ class Advantage:
         return float(np.exp(root.root))
 
     def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        budget = np.broadcast_to(np.asarray(C, float) * FLOPS / self.flops[code], (len(theta), 1))
-        return best_loss(form, theta, seeds, Budget(budget, others={VARIANT: float(code)}))
+        return best_loss(form, theta, seeds, Budget(C * FLOPS / self.flops[code], others={VARIANT: float(code)}))
 
     def _worth(self, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         """k with L_A(k C) = L_B(C), and its derivative by the implicit function theorem."""

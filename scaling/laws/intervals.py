@@ -22,6 +22,7 @@ from scaling.laws.solver import PROFILE, Solution, Tether, minimise
 Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
+SIDES = np.array([[-1.0], [1.0]])  # of an estimate: the two ends of its interval
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
 
 
@@ -209,7 +210,7 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     is itself uncertain, and counts little.
     """
     spread = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1) - estimate
-    ratios = quantile * spread * [[-1.0], [1.0]] / reach
+    ratios = quantile * spread * SIDES / reach
     # At 20 points the spread counts by half where it exceeds the profile's.
     return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
@@ -236,33 +237,36 @@ def bound(
     place = problem.expand(u[None])  # most of what a quantity costs
     value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None], place) for one in quantities)))
     noise = measure(problem.objective, cost, len(problem.observed), len(problem.free))
-    low, high = value, value
+    ends = np.array([value, value])
     if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         linear = problem.linearise(u[None])
         error, direction = standard_error(problem, slope, linear[1], noise)
         factor, freedom = inflation(problem, linear, noise, error, direction, groups)
         quantile = student(level, freedom)
         threshold = quantile * np.sqrt(factor)
-        low, high = value - threshold * error, value + threshold * error
+        ends = value + SIDES * threshold * error
         if method == "profile":
-            low, high = profile(problem, quantities, u, cost, noise, threshold, value, error)
-        reach = np.array([value - low, high - value])
+            ends = profile(problem, quantities, u, cost, noise, threshold, value, error)
+        reach = SIDES * (ends - value)
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])
         if len(reweighted):
             places = problem.expand(reweighted)
             values = np.array([quantity.along(problem, reweighted, places)[0] for quantity in quantities])
             reach *= widening(values, value, reach, quantile, len(problem.observed))
-        lowest, highest = np.array([quantity.limits for quantity in quantities]).T
-        low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))
-        high = np.where(np.isinf(reach[1]), high, np.minimum(value + reach[1], highest))
+        limits = np.transpose([quantity.limits for quantity in quantities])
+        ends = np.where(np.isinf(reach), ends, np.clip(value + SIDES * reach, *limits))
     theta = problem.theta(u)
-    intervals = []
-    for quantity, *ends in zip(quantities, low, high, strict=True):
-        below, above = (float(end if np.isinf(end) else quantity.unscale(end)) for end in ends)
-        estimate = float(quantity.of(problem.form, theta))
-        intervals.append(Interval(quantity.name, estimate, below, above, level, method))
-    return intervals
+    return [
+        Interval(
+            quantity.name,
+            float(quantity.of(problem.form, theta)),
+            *(float(end if np.isinf(end) else quantity.unscale(end)) for end in both),
+            level=level,
+            method=method,
+        )
+        for quantity, both in zip(quantities, ends.T, strict=True)
+    ]
 
 
 # Profiles.
@@ -281,14 +285,14 @@ def profile(
     threshold: np.ndarray,
     value: np.ndarray,
     error: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the profile interval of each quantity, at the optimum `u` of objective `cost`.
+) -> np.ndarray:
+    """Both ends `[2, quantities]` of the profile interval of each quantity, at the optimum `u` of objective `cost`.
 
     `threshold` is the largest signed root z = √(2 rise/κ) that is kept, `value` the estimate in the quantity's scale
     and `error` its linearised standard error, by quantity. Each end walks outwards until z passes the threshold, then
     closes in by regula falsi: z is nearly linear. An open end is infinite.
     """
-    side, both = np.repeat((-1.0, 1.0), len(quantities)), np.tile(np.array(quantities, object), 2)
+    side, both = np.repeat(SIDES, len(quantities)), np.tile(np.array(quantities, object), 2)
     centre, error, threshold = (np.tile(part, 2) for part in (value, error, threshold))
     rows, place = np.arange(len(side)), np.tile(u, (len(side), 1))
     in_log = np.array([quantity.scale == "log" for quantity in both])
@@ -342,8 +346,7 @@ def profile(
         reach = np.where(np.isfinite(outer), between, np.where(inner > 0, further, 1.1 * reach))
     # Rows that still walk found no rise; a place inside on the other side of the estimate: the quantity jumps there.
     is_open[rows[np.isinf(outer[rows])]] = True
-    low, high = np.where(is_open | (inner < 0), side * np.inf, centre + side * inner).reshape(2, -1)
-    return low, high
+    return np.where(is_open | (inner < 0), side * np.inf, centre + side * inner).reshape(2, -1)
 
 
 def bootstrap(problem: Problem, u: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, int]:
