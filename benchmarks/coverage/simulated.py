@@ -157,7 +157,7 @@ def curve_cells() -> Iterator[Cell]:
             "D": np.array([len(run.rates) * run.tokens_per_step for run in runs]),
         }
         data["loss"] = np.array([run.losses[-1] for run in runs])
-        choices: dict[str, Any] = {"group": np.array([run.group for run in runs]), "objective": "log_squared"}
+        choices: dict[str, Any] = {"group": np.array([run.trunk for run in runs]), "objective": "log_squared"}
         return _bounded(data, "chinchilla", {name: name for name in CURVE_NAMES}, starts=64, **choices)
 
     def whole_curves(study: Sequence[Curve]) -> Mapping[str, Interval]:

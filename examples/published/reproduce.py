@@ -107,7 +107,7 @@ def rows() -> Iterator[Row]:
     for setting in porian2024.settings():
         quantity = f"a of {titles.get(setting, ', '.join(setting))}"
         published, minima = porian2024.published(setting)["exponent"], porian2024.law_of_minima(setting)
-        ours, remark = porian2024.law(setting).exponent.estimate, "other draws of the seed noise"
+        ours, remark = porian2024.law(setting).law.exponent.estimate, "other draws of the seed noise"
         yield Row(
             "isoflop_akima", "porian2024", f"{quantity}, from the minima", published, minima.exponent.estimate, 1e-9
         )
@@ -130,7 +130,7 @@ def main() -> None:
     """Print the page."""
     scatter = []
     for step, setting in porian2024.STEPS.items():
-        theirs, ours = porian2024.published(setting), porian2024.law(setting).exponent
+        theirs, ours = porian2024.published(setting), porian2024.law(setting).law.exponent
         scatter.append(f"  {step} {theirs['low']:.3f} to {theirs['high']:.3f}, ours {ours.low:.2f} to {ours.high:.2f}")
     repetition = [
         f"{name}* {end.low:.1g} to {'open' if np.isinf(end.high) else f'{end.high:.2g}'}"

@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import nearest, refuse
 from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.points import Points
 
@@ -91,15 +91,11 @@ class IsoFlop:
     along: str
     kind: str
     minima: tuple[Minimum, ...]
-    law: PowerLaw  # whose exponent has the interval of the scatter of the minima about the law
-    # The exponent with the noise of seeds and the bias of parabolas too. Seed noise alone is too narrow: it does not
-    # hold that a parabola reads a lopsided valley off its bottom, or that the minima leave a straight line.
-    exponent: Interval
+    # Its exponent's interval holds the scatter of the minima about the law, the noise of seeds and the bias of
+    # parabolas. Seed noise alone is too narrow: it does not hold that a parabola reads a lopsided valley off its
+    # bottom, or that the minima leave a straight line.
+    law: PowerLaw
     shifts: tuple[float, ...]  # the distances from the exponent of the parabolas to those of the cubics and quartics
-
-    @property
-    def accepted(self) -> tuple[Minimum, ...]:
-        return tuple(minimum for minimum in self.minima if minimum.position is not None)
 
 
 def bias(shifts: Sequence[float]) -> float:
@@ -138,15 +134,15 @@ def isoflop(
     points.refuse(len(accepted) < 2, what + (f" ({reasons})" if reasons else ""), fix)
     budgets, places, spread = np.array([(each.C, place, each.spread) for each, place in accepted]).T
     law = fit_power_law(budgets, places, None if noise is None else spread)
-    count = min(len(each.draws) for each, _ in accepted)
-    exponents = _slope(budgets, np.stack([each.draws[:count] for each, _ in accepted]))
     shifts = zip(*(each.shifts for each, _ in accepted), strict=False)
     shifts = tuple(float(_slope(budgets, np.array(column))) for column in shifts if np.isfinite(column).all())
-    of_noise = np.quantile(exponents, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).tolist() if count else []
-    ends, centre = (law.exponent.low, law.exponent.high, *of_noise), law.exponent.estimate
+    ends, centre = [law.exponent.low, law.exponent.high], law.exponent.estimate
+    if count := min(len(each.draws) for each, _ in accepted):
+        exponents = _slope(budgets, np.stack([each.draws[:count] for each, _ in accepted]))
+        ends += np.quantile(exponents, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).tolist()
     below, above = (float(np.hypot(reach, bias(shifts))) for reach in (centre - min(ends), max(ends) - centre))
     exponent = replace(law.exponent, low=centre - below, high=centre + above)
-    return IsoFlop(along, kind, tuple(minima), law, exponent, shifts)
+    return IsoFlop(along, kind, tuple(minima), replace(law, exponent=exponent), shifts)
 
 
 def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | None) -> Minimum:
@@ -285,8 +281,7 @@ def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
     lowest = _lowest(runs, budgets)
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
-        fix = "add sizes on both sides, or train them longer"
-        raise ScalingError(what, file=points.source or None, fix=fix)
+        raise points.error(what, "add sizes on both sides, or train them longer")
     others = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
 
     def jackknifed(name: str) -> PowerLaw:

@@ -20,7 +20,7 @@ import numpy as np
 from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, problem_of
-from scaling.laws.intervals import LEVEL, Interval, measure, student
+from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
@@ -58,11 +58,9 @@ def akaike_weights(fits: Sequence[FittedLaw]) -> np.ndarray:
 
 def compare(fits: Mapping[str, FittedLaw]) -> dict[str, tuple[float, float]]:
     """AICc and Akaike weight of fits of the same points under the same objective, the best first."""
-    problems = [fit.problem for fit in fits.values()]
-    for problem in problems:
-        is_same = np.array_equal(np.sort(problem.observed), np.sort(problems[0].observed))
-        what = "only fits of the same points under the same objective can be compared"
-        refuse(not is_same or problem.objective != problems[0].objective, what, "fit them again")
+    posed = {(fit.problem.objective, np.sort(fit.problem.observed).tobytes()) for fit in fits.values()}
+    what = "only fits of the same points under the same objective can be compared"
+    refuse(len(posed) > 1, what, "fit them again")
     weighed = zip(fits, map(aicc, fits.values()), akaike_weights([*fits.values()]).tolist(), strict=True)
     return {name: (criterion, weight) for name, criterion, weight in sorted(weighed, key=lambda each: each[1])}
 
@@ -90,20 +88,23 @@ def joint(law: Law | str, variants: Sequence[str]) -> Law:
     """The joint law of `variants`, which share the floor. A parameter of one variant is written `alpha[GLU]`."""
     law, variants = named(law) if isinstance(law, str) else law, tuple(variants)
     separate = [p.name for p in law.parameters if not (p.linear and p.scale == "linear")]
-    parameters = []
-    for parameter in law.parameters:
+    parameters = [
         # A parameter's term is measured at the points of its variant.
-        for code, variant in enumerate(variants if parameter.name in separate else variants[:1]):
-            name = f"{parameter.name}[{variant}]" if parameter.name in separate else parameter.name
-            parameters.append(replace(parameter, name=name, at={**parameter.at, VARIANT: float(code)}))
+        replace(p, name=f"{p.name}[{variant}]" if p.name in separate else p.name, at={**p.at, VARIANT: float(code)})
+        for p in law.parameters
+        for code, variant in enumerate(variants if p.name in separate else variants[:1])
+    ]
 
     def curve(p: Any, x: Any) -> Dual:
         is_of = {v: (getattr(x, VARIANT) == code).astype(float) for code, v in enumerate(variants)}
 
-        values = {name: getattr(p, name) for name in law.parameter_names if name not in separate}
-        for name in separate:
-            values[name] = reduce(add, (getattr(p, f"{name}[{variant}]") * is_of[variant] for variant in variants))
-        return law.curve(SimpleNamespace(**values), SimpleNamespace(**{name: getattr(x, name) for name in law.inputs}))
+        def value(name: str) -> Dual:
+            if name not in separate:
+                return getattr(p, name)
+            return reduce(add, (getattr(p, f"{name}[{variant}]") * is_of[variant] for variant in variants))
+
+        values = SimpleNamespace(**{name: value(name) for name in law.parameter_names})
+        return law.curve(values, SimpleNamespace(**{name: getattr(x, name) for name in law.inputs}))
 
     return Law(
         name=f"joint_{law.name}",
@@ -161,17 +162,16 @@ def exponents(fit: FittedLaw) -> list[Exponent]:
         alpha, beta = value(p, "alpha", variant), value(p, "beta", variant)
         return alpha * beta / (alpha + beta)
 
-    quantities = []
-    for name, variant in product(names, form.variants):
-        quantities.append(derived(f"{name}[{variant}]", partial(value, name=name, variant=variant)))
-        if variant != base:
-            difference = lambda p, n=name, v=variant: value(p, n, v) - value(p, n, base)  # noqa: E731
-            quantities.append(derived(f"{name}[{variant}] - {name}[{base}]", difference))
-    bounds = intervals(fit, quantities=quantities)
-    return [
-        Exponent(variant, name, bounds[f"{name}[{variant}]"], bounds.get(f"{name}[{variant}] - {name}[{base}]"))
-        for name, variant in product(names, form.variants)
-    ]
+    def difference(p: Any, name: str, variant: str) -> Dual:
+        return value(p, name, variant) - value(p, name, base)
+
+    own = {(n, v): derived(f"{n}[{v}]", partial(value, name=n, variant=v)) for n, v in product(names, form.variants)}
+    apart = {
+        (n, v): derived(f"{n}[{v}] - {n}[{base}]", partial(difference, name=n, variant=v)) for n, v in own if v != base
+    }
+    bounds = intervals(fit, quantities=[*own.values(), *apart.values()])
+    differences = {pair: bounds[quantity.name] for pair, quantity in apart.items()}
+    return [Exponent(v, n, bounds[quantity.name], differences.get((n, v))) for (n, v), quantity in own.items()]
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ class Advantage:
         quantity = Quantity(f"k(C={self.budget:g})", self._worth, "log")
         return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
-    def difference(self, C: float, level: float | None = None) -> Interval:
+    def difference(self, C: float) -> Interval:
         """The loss of B less that of A at equal compute; below 0, B is better."""
         quantity = Quantity(f"difference(C={C:g})", lambda *at: self._loss(1, C, *at) - self._loss(0, C, *at), "linear")
-        return intervals(self.law, "t", level=level or self.level, quantities=[quantity])[quantity.name]
+        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
     def loss(self, code: int, C: float) -> float:
         """The loss of a set at its best split of a budget."""
@@ -203,8 +203,8 @@ class Advantage:
         """The probability that B is better than A at a budget, if the law holds there."""
         from scipy.special import stdtr
 
-        difference, freedom = self.difference(C, LEVEL), self.law.degrees_of_freedom
-        error = (difference.high - difference.low) / (2.0 * student(LEVEL, freedom))
+        difference, freedom = self.difference(C), self.law.degrees_of_freedom
+        error = (difference.high - difference.low) / (2.0 * student(self.level, freedom))
         return float(stdtr(freedom, -difference.estimate / max(error, 1e-300))) if np.isfinite(error) else 0.5
 
     def budget_of(self, loss: float) -> float:
@@ -218,8 +218,7 @@ class Advantage:
         return float(np.exp(root.root))
 
     def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        budget = np.broadcast_to(np.asarray(C, float) * FLOPS / self.flops[code], (len(theta), 1))
-        return best_loss(form, theta, seeds, Budget(budget, others={VARIANT: float(code)}))
+        return best_loss(form, theta, seeds, Budget(C * FLOPS / self.flops[code], others={VARIANT: float(code)}))
 
     def _worth(self, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         """k with L_A(k C) = L_B(C), and its derivative by the implicit function theorem."""

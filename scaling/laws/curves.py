@@ -14,7 +14,7 @@ generalised least squares with these errors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,22 +53,16 @@ class Curve:
     kinds: np.ndarray  # whether each loss is an evaluation (1) or one of training (0)
     rates: np.ndarray
     tokens_per_step: float
-    trunk: str = ""
+    trunk: str = ""  # whose errors it shares with other runs; without one it has its own
     validation: str = ""
     counts: np.ndarray | None = None  # how many logged losses each is the mean of
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        fix = "give the learning rate of every step: a column lr"
-        refuse(len(self.rates) == 0, "has no schedule", fix, key="run", value=self.run)
-        last = int(self.steps.max(initial=1))
+        last, fix = int(self.steps.max(initial=1)), "give the learning rate of every step: a column lr"
         what = f"its schedule has {len(self.rates)} steps, its losses go to step {last}"
-        refuse(last > len(self.rates) or self.steps.min(initial=1) < 1, what, fix, key="run", value=self.run)
-
-    @property
-    def group(self) -> str:
-        """Runs of one trunk share errors."""
-        return self.trunk or self.run
+        is_outside = last > len(self.rates) or self.steps.min(initial=1) < 1
+        refuse(is_outside, what, fix, key="run", value=self.run)
 
     @property
     def warmup(self) -> int:
@@ -102,15 +96,14 @@ class Curve:
         # A power law does not hold in the first tenth of a run, and in twice the warmup.
         begin = max(2 * self.warmup, 0.1 * len(self.rates)) if after is None else after / self.tokens_per_step
         curve = self.where((self.steps > begin) & np.isfinite(self.losses))
-        stretch = -np.arange(1, len(curve.steps) + 1)  # each loss is a stretch of its own
+        stretch = np.empty(len(curve.steps), int)
         for kind in (0, 1):
-            rows = np.flatnonzero(curve.kinds == kind)
-            if len(rows) > POINTS:
-                steps = curve.steps[rows]
-                edges = np.geomspace(steps.min(), steps.max() + 1, POINTS + 1)
-                stretch[rows] = np.searchsorted(edges, steps, side="right")
-        code = np.unique(2 * stretch + curve.kinds, return_inverse=True)[1]
-        number = np.bincount(code)
+            rows = curve.kinds == kind
+            steps = curve.steps[rows]
+            many = len(steps) > POINTS
+            edges = np.geomspace(steps.min(), steps.max() + 1, POINTS + 1) if many else np.unique(steps)
+            stretch[rows] = 2 * np.searchsorted(edges, steps, side="right") + kind
+        code, number = np.unique(stretch, return_inverse=True, return_counts=True)[1:]
         steps, losses, kinds = (np.bincount(code, part) / number for part in (curve.steps, curve.losses, curve.kinds))
         steps, kinds, counts = np.rint(steps).astype(int), kinds.astype(int), np.bincount(code, curve.counts)
         means = replace(self, steps=steps, losses=losses, kinds=kinds, counts=counts)
@@ -128,26 +121,29 @@ def read_curves(points: Points) -> list[Curve]:
         points.refuse(name not in points, f"there is no column {name!r}: {what}", f"add a column {name}", name)
     columns = {name: points.numbers(name) for name in ("N", "step", "tokens", "loss")}
     columns["lr"] = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
-    is_held_out, curves = held_out_runs(points), []
+    words = points["kind"] if "kind" in points else ["evaluation"] * len(points)
+    spelled = [str(word).strip().casefold().removesuffix(".0") for word in words]
+    unknown = next((word for word in spelled if word not in KINDS), None)
+    points.refuse(unknown is not None, "is not a kind of loss", "write train or evaluation", "kind", value=unknown)
+    kinds, is_held_out, curves = np.array([KINDS[word] for word in spelled]), held_out_runs(points), []
     for run, rows in points.runs().items():
         rows = rows[np.argsort(columns["step"][rows], kind="stable")]
         size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
-        rounded = np.rint(steps).astype(int)
-        what = "has two sizes" if np.ptp(size) else f"has a step outside 1 to {MOST_STEPS:,}"
-        is_outside = not 1 <= steps[0] <= steps[-1] <= MOST_STEPS
-        points.refuse(np.ptp(size) or is_outside, what, "correct its rows", "run", value=run)
-        points.refuse(tokens.min() <= 0, "has no tokens at a step", "correct its rows", "run", value=run)
-        words = points["kind"][rows] if "kind" in points else ["evaluation"] * len(rows)
-        spelled = [str(word).strip().casefold().removesuffix(".0") for word in words]
-        unknown = next((word for word in spelled if word not in KINDS), None)
-        points.refuse(unknown is not None, "is not a kind of loss", "write train or evaluation", "kind", value=unknown)
-        kinds = np.array([KINDS[word] for word in spelled])
-        distinct, first = np.unique(rounded, return_index=True)
-        rates = np.interp(np.arange(1, rounded[-1] + 1), distinct, learned[first])
-        is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
-        points.refuse(not is_schedule, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
+        for is_wrong, what in (
+            (np.ptp(size), "has two sizes"),
+            (not 1 <= steps[0] <= steps[-1] <= MOST_STEPS, f"has a step outside 1 to {MOST_STEPS:,}"),
+            (tokens.min() <= 0, "has no tokens at a step"),
+            (
+                not 0 <= learned.min() <= learned.max() < np.inf or not learned.any(),
+                "has learning rates below 0, missing, or all 0",
+            ),
+        ):
+            points.refuse(is_wrong, what, "correct its rows", "run", value=run)
+        logged = np.rint(steps).astype(int)
+        distinct, first = np.unique(logged, return_index=True)
+        rates = np.interp(np.arange(1, logged[-1] + 1), distinct, learned[first])
         trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
-        places = (rounded, losses, kinds, rates, float(np.median(tokens / steps)), trunk, validation)
+        places = (logged, losses, kinds[rows], rates, float(np.median(tokens / steps)), trunk, validation)
         curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out[rows[0]])))
     return curves
 
@@ -207,24 +203,22 @@ class Sizes:
     D: float = 1.0
 
 
-PLACE = np.dtype(
-    [(name, int) for name in ("group", "run", "kind")]
-    + [(name, float) for name in ("log_step", "count", "log_size", "log_tokens")]
-)
-
-
-def places_of(curves: Sequence[Curve]) -> np.ndarray:
+def places_of(curves: Sequence[Curve]) -> np.recarray:
     """A record of each loss: its trunk, run, kind, log step, how many losses it is the mean of, log N and log D."""
     lengths = [len(curve.steps) for curve in curves]
-    places = np.empty(sum(lengths), PLACE)
-    groups = np.unique([curve.group for curve in curves], return_inverse=True)[1].reshape(-1)
-    places["group"], places["run"] = np.repeat(groups, lengths), np.repeat(np.arange(len(curves)), lengths)
-    places["kind"] = np.concatenate([curve.kinds for curve in curves])
-    places["log_step"] = np.log(np.concatenate([curve.steps for curve in curves]))
-    places["count"] = np.concatenate([np.ones(len(c.steps)) if c.counts is None else c.counts for c in curves])
-    places["log_size"] = np.repeat(np.log([curve.N for curve in curves]), lengths)
-    places["log_tokens"] = places["log_step"] + np.repeat(np.log([curve.tokens_per_step for curve in curves]), lengths)
-    return places
+    groups = np.unique([curve.trunk or curve.run for curve in curves], return_inverse=True)[1].reshape(-1)
+    log_step = np.log(np.concatenate([curve.steps for curve in curves]))
+    fields = {
+        "group": np.repeat(groups, lengths),
+        "run": np.repeat(np.arange(len(curves)), lengths),
+        "kind": np.concatenate([curve.kinds for curve in curves]),
+        "log_step": log_step,
+        "count": np.concatenate([np.ones(len(c.steps)) if c.counts is None else c.counts for c in curves]),
+        "log_size": np.repeat(np.log([curve.N for curve in curves]), lengths),
+        "log_tokens": log_step + np.repeat(np.log([curve.tokens_per_step for curve in curves]), lengths),
+    }
+    kinds = [(name, column.dtype) for name, column in fields.items()]
+    return np.rec.fromarrays([*fields.values()], kinds)
 
 
 def covariance(sizes: Sizes, one: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
@@ -283,7 +277,16 @@ class CurveErrors:
 # The law of many curves.
 
 GROUPS = 12  # trunks from which the sizes of the errors are learned: the others would change little
-BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
+BOUNDS = {  # within which the sizes of the errors are learned
+    "trunk": (1e-5, 0.3),
+    "run": (1e-5, 0.3),
+    "length": (0.03, 5.0),
+    "evaluation": (1e-6, 0.1),
+    "training": (1e-4, 1.0),
+    "by_size": (0.01, 1.0),
+    "by_tokens": (0.01, 1.0),
+}
+OF_KIND = {"training": 0, "evaluation": 1}  # the sizes that only losses of this kind show
 STARTS, REFINED = 256, 8
 GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
 CLOSE = Effort(1e-9, 60)
@@ -305,21 +308,19 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
 
     rows = some_trunks(places)
     places, errors, design = places[rows], errors[rows], design[:, rows]
-    kinds, (low, high) = set(places["kind"].tolist()), np.log(BOUNDS).T
-    start = np.log(astuple(begin)[: len(BOUNDS)])
-    free = [place for place in range(len(BOUNDS)) if {3: 1, 4: 0}.get(place, min(kinds)) in kinds]
+    free = [name for name in BOUNDS if name not in OF_KIND or OF_KIND[name] in places["kind"]]
+    low, high = np.log([BOUNDS[name] for name in free]).T
 
     def sizes(x: np.ndarray) -> Sizes:
-        logs = start.copy()
-        logs[free] = x
-        return Sizes(*np.exp(np.clip(logs, low, high)).tolist(), N=begin.N, D=begin.D)
+        return replace(begin, **dict(zip(free, np.exp(np.clip(x, low, high)).tolist(), strict=True)))
 
     def negative(x: np.ndarray) -> float:
         fit = least_squares(design, errors, CurveErrors(sizes(x), places))
-        outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
+        outside = float(np.sum(np.maximum(low - x, 0.0) + np.maximum(x - high, 0.0)))
         return 0.5 * (fit.square + fit.penalty) + 10.0 * outside
 
-    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
+    start = np.log([getattr(begin, name) for name in free])
+    best = minimize(negative, start, method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
     return sizes(best.x)
 
 
@@ -372,8 +373,7 @@ class CurveFit(TableResult):
         The best linear prediction of the run's later errors from its errors so far (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
-        goal = begun.at([len(begun.rates)] if steps is None else steps)
-        seen = begun.thinned(0.0) if len(begun.steps) else begun
+        goal, seen = begun.at([len(begun.rates)] if steps is None else steps), begun.thinned(0.0)
         seen = seen.where(seen.steps > 2 * begun.warmup)
 
         def linearised(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
@@ -381,14 +381,12 @@ class CurveFit(TableResult):
             both = self.problem.derivative(self.u[None], columns_of(curve, self.reference, self.decay))[0]
             return both[0], both[1:].T
 
-        ahead, (law, design) = places_of([goal]), linearised(goal)
-        variance = np.diag(covariance(self.sizes, ahead)).copy()
-        if len(seen.steps):
-            behind, (fitted, slopes) = places_of([seen]), linearised(seen)
-            cross = covariance(self.sizes, ahead, behind)
-            gain = np.linalg.solve(covariance(self.sizes, behind), cross.T).T
-            law, design = law + gain @ (np.log(seen.losses) - fitted), design - gain @ slopes
-            variance = variance - np.sum(gain * cross, axis=1)
+        (law, design), (fitted, slopes) = linearised(goal), linearised(seen)
+        ahead, behind = places_of([goal]), places_of([seen])
+        cross = covariance(self.sizes, ahead, behind)
+        gain = np.linalg.solve(covariance(self.sizes, behind), cross.T).T
+        law, design = law + gain @ (np.log(seen.losses) - fitted), design - gain @ slopes
+        variance = np.diag(covariance(self.sizes, ahead)) - np.sum(gain * cross, axis=1)
         jacobian = self.problem.linearise(self.u[None])[1][0]
         information = np.linalg.pinv(jacobian @ jacobian.T, hermitian=True)
         variance = variance + np.einsum("ij,jk,ik->i", design, information, design)
@@ -404,15 +402,23 @@ class CurveFit(TableResult):
     def document(self) -> dict[str, Any]:
         """The document of `scaling fit-curves --json` (docs/json.md)."""
         residuals, losses, held_out = self.residuals, self.problem.loss, []
-        seen = set(np.concatenate([curve.kinds for curve in self.curves]).tolist())
-        errors: dict[str, float | None] = {part.name: getattr(self.sizes, part.name) for part in fields(Sizes)[:-2]}
-        errors |= {name: None for name, kind in (("evaluation", 1), ("training", 0)) if kind not in seen}
+        kinds = np.concatenate([curve.kinds for curve in self.curves])
+        unseen = [name for name, kind in OF_KIND.items() if kind not in kinds]
+        errors = {name: None if name in unseen else getattr(self.sizes, name) for name in BOUNDS}
         for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
             last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
             (run,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
-            row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": run.estimate}
-            row |= {"relative_error": run.estimate / loss - 1.0, "covered": run.covers(loss)}
-            held_out.append({**row, "interval_run": run.to_json()})
+            held_out.append(
+                {
+                    "run": curve.run,
+                    "N": curve.N,
+                    "loss": loss,
+                    "predicted": run.estimate,
+                    "relative_error": run.estimate / loss - 1.0,
+                    "covered": run.covers(loss),
+                    "interval_run": run.to_json(),
+                }
+            )
         return {
             "law": self.form.name,
             "formula": self.form.formula,
@@ -490,27 +496,29 @@ def fit_curves(
     form = CURVE_LAWS[law]
     used = [curve for curve in curves if not curve.held_out]
     refuse(not used, "there is no curve", "give runs that have logged losses", key="curves")
-    sets, fix = sorted({curve.validation for curve in used if curve.validation}), "--where validation=…"
+    sets = sorted({curve.validation for curve in used if curve.validation})
     what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
-    refuse(len(sets) > 1, what, f"fit the curves of one set: {fix}", key="validation")
-    thinned = [curve.thinned(after) for curve in used]
-    thinned = sorted((curve for curve in thinned if len(curve.steps)), key=lambda curve: curve.run)
+    refuse(len(sets) > 1, what, "fit the curves of one set: --where validation=…", key="validation")
+    thinned = sorted((curve.thinned(after) for curve in used), key=lambda curve: curve.run)
+    thinned = [curve for curve in thinned if len(curve.steps)]
     fix = "log more often, or lower --after"
     refuse(not thinned, "no loss is left after the start of the runs", fix, key="curves")
     what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
     refuse(len({float(curve.N) for curve in thinned}) == 2, what, f"{fix}, or fit one size alone", key="N")
     reference = float(np.median([float(np.max(curve.rates)) for curve in thinned]))
-    places, candidates = places_of(thinned), DECAYS if "S2" in form.inputs else DECAYS[2:3]
+    places = places_of(thinned)
     few = some_trunks(places, GATHERED)
-    problems, optima = [_problem(form, thinned, reference, decay) for decay in candidates], []
-    for each in problems:
-        screened = each.at(few).thinned(800)
+
+    def least_squares_optima(decay: float) -> tuple[float, float, Problem, np.ndarray]:
+        """The lowest cost under a decay, the decay, the problem, and its optima, the best first."""
+        problem = _problem(form, thinned, reference, decay)
+        screened = problem.at(few).thinned(800)
         ended = minimise(screened, choose(screened, draw(screened, starts, seed), REFINED), effort=CLOSE)
-        # Where least squares end, the best first: for the fit of more losses to begin from.
-        begin = each.at(few).coordinates(screened.theta(ended.u[np.argsort(ended.cost)]))
-        optima.append((float(ended.cost.min()), begin))
-    best = int(np.argmin([cost for cost, _ in optima]))
-    problem, begin = problems[best], optima[best][1]
+        optima = problem.at(few).coordinates(screened.theta(ended.u[np.argsort(ended.cost)]))
+        return float(ended.cost.min()), decay, problem, optima
+
+    decays = DECAYS if "S2" in form.inputs else DECAYS[2:3]
+    _, decay, problem, begin = min(map(least_squares_optima, decays), key=lambda optimum: optimum[0])
     N, D = (float(np.exp(np.median(places[name]))) for name in ("log_size", "log_tokens"))
     # A law is fitted first under typical sizes: the errors of a fit without a covariance would show its own faults.
     some, sizes, u = problem.at(few), replace(Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3), N=N, D=D), begin[0]
@@ -525,8 +533,8 @@ def fit_curves(
             sizes = _learned_sizes(places[few], errors[0], jacobian[0], sizes)
     problem = replace(problem, shared=CurveErrors(sizes, places))
     ended = minimise(problem, problem.coordinates(some.theta(u))[None], effort=CLOSE)
-    what = f"the fit of {form.name} did not converge"
-    refuse(not np.isfinite(ended.cost[0]), what, "give more curves", key="curves")
+    is_finite = np.isfinite(ended.cost[0])
+    refuse(not is_finite, f"the fit of {form.name} did not converge", "give more curves", key="curves")
     return CurveFit(
         form,
         tuple(thinned),
@@ -536,7 +544,7 @@ def fit_curves(
         sizes,
         places["group"],
         reference,
-        candidates[best],
+        decay,
         bool(ended.converged[0]),
         tuple(curve for curve in curves if curve.held_out and (curve.kinds == 1).any()),
         tuple(curve for curve in used if curve.share < 1.0 and curve.run != curve.trunk),

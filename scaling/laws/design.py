@@ -45,6 +45,22 @@ class Candidates:
         passed = reached[self.trunks]
         return self.own + np.where(self.stem >= passed, self.stem - passed, self.stem)
 
+    def best_first(
+        self, taken: Sequence[int], left: float, variances: tuple[float, np.ndarray], closed: Sequence[int] = ()
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Those that the FLOPs that are `left` pay for, neither taken nor `closed`, and the score and cost of each.
+
+        Those are first that lower the variance most for their cost; `variances` are that after those taken, and after
+        one more. Candidates whose scores differ by rounding alone, such as seeds of one run, keep their order.
+        """
+        (now, after), cost = variances, self.cost(taken)
+        score = (now - after) / cost
+        possible = (cost <= left) & np.isfinite(score)
+        possible[[*taken, *closed]] = False
+        rows = np.flatnonzero(possible)
+        highest = score[rows].max(initial=-np.inf) or 1.0  # 0: no candidate lowers it
+        return rows[np.argsort(-np.round(score[rows] / highest, 9), kind="stable")], score, cost
+
     def at(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
         return {name: np.asarray(column)[list(rows)] for name, column in self.columns.items()}
 
@@ -120,36 +136,18 @@ def surface(columns: Columns, trunks: np.ndarray) -> Linear:
     return Linear(rows, rows, trunks, known=SPREAD, basis=scaled(rows))
 
 
-def best_first(
-    variances: tuple[float, np.ndarray], cost: np.ndarray, affordable: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The affordable candidates, those first that lower the variance most for their cost, and the score of each.
-
-    Candidates whose scores differ by rounding alone, such as seeds of one run, keep their order.
-    """
-    now, after = variances
-    score = (now - after) / cost
-    rows = np.flatnonzero(affordable & np.isfinite(score))
-    highest = score[rows].max() or 1.0  # 0: no candidate lowers it
-    return rows[np.argsort(-np.round(score[rows] / highest, 9), kind="stable")], score
-
-
 def greedy(
     linear: Linear, candidates: Candidates, budget: float, taken: Sequence[int] = (), fewest: int = 0, most: float = 0.0
 ) -> list[int]:
     """The rows to run after those taken, within a budget; within `most` until they are the `fewest`."""
-    chosen: list[int] = []
-    spent = 0.0
+    chosen, spent = list[int](), 0.0
     while True:
-        rows = [*taken, *chosen]
-        cost = candidates.cost(rows)
-        affordable = cost <= (budget if len(chosen) >= fewest else max(budget, most)) - spent
-        affordable[rows] = False
-        if not affordable.any():
+        rows, allowed = [*taken, *chosen], budget if len(chosen) >= fewest else max(budget, most)
+        order, _, cost = candidates.best_first(rows, allowed - spent, linear.variances(rows))
+        if not len(order):
             return chosen
-        row = int(best_first(linear.variances(rows), cost, affordable)[0][0])
-        spent += float(cost[row])
-        chosen.append(row)
+        chosen.append(int(order[0]))
+        spent += float(cost[order[0]])
 
 
 # A plan: all runs at once.

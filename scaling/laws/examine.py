@@ -381,12 +381,11 @@ def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int 
     ]
     biases = {key: {"shifts": each.shifts, "bound": bias(each.shifts)} for key, each in zip("ab", both)}
     more = {"minima": minima, **({"bias": biases} if kind == "parabola" else {})}
-    laws = [replace(each.law, exponent=each.exponent) for each in both]
 
     def draw(figures: Any) -> dict[str, Any]:
         return {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both}
 
-    return _growth(f"isoflop_{kind}", points, laws, more, draw)
+    return _growth(f"isoflop_{kind}", points, [each.law for each in both], more, draw)
 
 
 def of_envelope(points: Points) -> Fit:

@@ -29,10 +29,10 @@ from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import FittedLaw
 from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
-from scaling.laws.law import MEANINGS
-from scaling.laws.optimum import FLOPS, Budget, best_run
+from scaling.laws.law import FLOPS, MEANINGS, Law
+from scaling.laws.optimum import Budget, best_run
 from scaling.laws.points import Points
-from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
+from scaling.laws.predict import Prediction, TwoStep, predict_runs
 from scaling.laws.report import titles
 
 STEPS = ("residuals", "extrapolation", "learning_curves", "contours")  # figures that both steps of a law may have
@@ -66,7 +66,7 @@ class Axis(NamedTuple):
 
     label: str
     log: bool = True
-    range: tuple[float, float] | None = None
+    range: Any = None  # its ends; without them it reaches around what is drawn
 
     @classmethod
     def of(cls, name: str, columns: Sequence[np.ndarray], margin: float = MARGIN) -> Axis:
@@ -82,8 +82,7 @@ class Axis(NamedTuple):
     @property
     def samples(self) -> np.ndarray:
         """Values along the range."""
-        assert self.range is not None
-        return (np.geomspace if self.log else np.linspace)(*self.range, 41)
+        return (np.geomspace if self.log else np.linspace)(*self.range, num=41)
 
 
 class Picture:
@@ -286,11 +285,10 @@ def loss_against(
             if table is not None
         ]
         left -= len(tables[0])
-        along = [table[axis] if is_column else FLOPS * table["N"] * table["D"] for table in tables]
+        along = [_along(axis, table, form) for table in tables]
         # The points set the height, so that a law far from them does not.
         x_axis = Axis.of(axis, along)
         y_axis = Axis.of(form.target, [table[form.target] for table in tables], 1.06)
-        assert y_axis.range is not None
         x, (bottom, top) = x_axis.samples, y_axis.range
         axes = picture.panel(place, x_axis, y_axis, ", ".join(f"{name} = {short(v)}" for name, v in fixed.items()))
         curves: list[tuple[str, str, Mapping[str, float]]] = [(BLACK, "law", {})]
@@ -301,9 +299,8 @@ def loss_against(
             curves = [(scale[at], f"{other} = {short(at)}", {other: at}) for at in levels(levels_of_runs)]
             colours = [[scale[at] for at in table[other]] for table in tables]
         for colour, name, at in curves:
-            columns = {**fixed, **at, **({axis: x} if is_column else {"D": x / (FLOPS * at["N"])})}
-            columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
-            predictions = predict_runs(fit, rows_of(columns, fit), level, method)
+            moved, along_it = (axis, x) if is_column else ("D", x / (FLOPS * at["N"]))
+            predictions = predict_runs(fit, [{**fixed, **at, moved: each} for each in along_it], level, method)
             if predictions[0].run is not None:  # an open end lies beyond the frame
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
@@ -360,10 +357,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
-    try:
-        fitted_x, x = (table.numbers(axis) for table in (points, held_out))
-    except ScalingError:  # C is not a column, or has gaps
-        fitted_x, x = (FLOPS * table["N"] * table["D"] for table in (points, held_out))
+    fitted_x, x = (_along(axis, table, form) for table in (points, held_out))
     predicted, run = np.array([prediction.estimate for prediction in predictions]), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
     worst = f"{np.abs(errors).max():.2f}%" if unit.endswith("(%)") else f"{np.abs(errors).max():.2g}"
@@ -396,11 +390,12 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
         name = short(minimum.C) if minimum.C in levels(budgets, 6) else ""
         line(axes, minimum.sizes, minimum.losses, colour, width=0.8)
         picture.marks(axes, minimum.sizes, minimum.losses, colour, name)
-    values = [(each.C, each.position.estimate, each.loss, each.spread) for each in isoflop.accepted if each.position]
+    values = [(each.C, each.position.estimate, each.loss, each.spread) for each in isoflop.minima if each.position]
     C, positions, losses, spread = np.array(values).T
     picture.marks(axes, positions, losses, KINDS[1], "minimum", symbol=STAR)
-    ends = f"95% {isoflop.exponent.low:.3f} to {isoflop.exponent.high:.3f}"
-    sentences = [f"Minima by {isoflop.kind}; exponent {isoflop.exponent.estimate:.3f}, {ends}."]
+    exponent = isoflop.law.exponent
+    ends = f"95% {exponent.low:.3f} to {exponent.high:.3f}"
+    sentences = [f"Minima by {isoflop.kind}; exponent {exponent.estimate:.3f}, {ends}."]
     bars = None
     if np.isfinite(spread).all():
         bars = (positions * np.exp(-2 * spread), positions * np.exp(2 * spread))
@@ -411,7 +406,7 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
         sentences.append(f"{len(refused)} of {len(isoflop.minima)} budgets have no minimum: {reasons}.")
     budget = Axis.of("C", [C], 2.0)
     axes = picture.panel(1, budget, Axis(f"optimal {size}"))
-    law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.exponent.estimate:.3f}"
+    law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{exponent.estimate:.3f}"
     line(axes, budget.samples, law, BLACK, name)
     picture.marks(axes, C, positions, KINDS[1], "minimum", symbol=STAR, bars=bars)
     return picture.finish(points, ("N", "D", "C"), *sentences, legend="C (FLOPs)")
@@ -443,6 +438,11 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
     """Return the distinct values where they are few, else some of them at even ranks."""
     distinct = np.unique(values)
     return distinct[np.unique(np.linspace(0, len(distinct) - 1, count).round().astype(int))]
+
+
+def _along(axis: str, table: Points, form: Law) -> np.ndarray:
+    """Return the runs' values of a column of the law, or their compute by its N and D."""
+    return table[axis] if axis in form.inputs else FLOPS * table["N"] * table["D"]
 
 
 def _bounds(predictions: Sequence[Prediction], name: str) -> np.ndarray:

@@ -42,30 +42,27 @@ def horizon(fit: FittedLaw | TwoStep, method: Method | None = "profile") -> dict
     return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
 
 
+@np.errstate(all="ignore")
 def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str, Any]:
     """The cheapest run up to `most` FLOPs that halves the interval of the mean at a place, or else narrows it most.
 
     One more run at x lowers the variance g'Vg of the prediction by (g'Vx)²/(1 + x'Vx), the law linearised at its
     optimum (Sherman and Morrison 1950); its noise is that of the others.
     """
-    problem, u = fit.problem, fit.u[None]
-    columns = problem.columns
-    candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)} if "C" in columns else {}
-    if not candidates:
-        ratio = columns["D"] / columns["N"]
-        N, per = np.meshgrid(
-            np.geomspace(columns["N"].min(), max(place["N"], columns["N"].max()), SIZES),
-            np.geomspace(ratio.min(), ratio.max(), LENGTHS),
-        )
+    problem, u, columns = fit.problem, fit.u[None], fit.problem.columns
+    if "C" in columns:
+        candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)}
+    else:
+        N, ratio = columns["N"], columns["D"] / columns["N"]
+        sizes = np.geomspace(N.min(), max(place["N"], N.max()), SIZES)
+        N, per = np.meshgrid(sizes, np.geomspace(ratio.min(), ratio.max(), LENGTHS))
         candidates = {"N": N.ravel(), "D": (N * per).ravel()}
-    cost, slopes = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
-    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(slopes).all(axis=1)
-    candidates, cost = {name: column[possible] for name, column in candidates.items()}, cost[possible]
-    rows, jacobian = slopes[possible], problem.linearise(u)[1][0]
+    cost, rows = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
+    jacobian, slope = problem.linearise(u)[1][0], prediction(fit.form, place).along(problem, u)[1][0]
     variance = np.linalg.pinv((jacobian * problem.weights) @ jacobian.T, rcond=1e-13, hermitian=True)
-    slope = prediction(fit.form, place).along(problem, u)[1][0]
-    now = float(slope @ variance @ slope)
-    left = 1.0 - (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows)) / now
+    gain = (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows))
+    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(rows).all(axis=1)
+    left = np.where(possible, 1.0 - gain / (slope @ variance @ slope), np.inf)
     # A quarter of the variance is left where an interval is half as wide.
     halving = left <= 0.25
     best = int(np.where(halving, cost, np.inf).argmin() if halving.any() else left.argmin())
@@ -162,18 +159,18 @@ def _sentence(found: Sequence[Mapping[str, Any]], exponents: Mapping[str, Interv
     if not found:
         return "the runs beside the rungs are too few to tell whether these are tuned"
     lost = sum(rung["left"].low > 0 for rung in found)
-    sentence = f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"
+    parts = [f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"]
     estimated = [rung for rung in found if math.isfinite(rung["left"].estimate)]
-    for worst in sorted(estimated, key=lambda rung: -rung["left"].estimate)[:1]:
-        left = worst["left"]
-        high = f"{left.high:.2%}" if math.isfinite(left.high) else "open"
-        sentence += f"; the rung of N = {worst['N']:.3g}, D = {worst['D']:.3g} loses {left.estimate:.2%} of its loss"
-        sentence += f" [{left.low:.2%}, {high}] by its {KNOBS[worst['knob']]}"
-    if open_ones := len(found) - len(estimated):
-        sentence += f"; {open_ones} have no best value near those tried"
-    closed = {name: each for name, each in exponents.items() if math.isfinite(each.low) and math.isfinite(each.high)}
+    if estimated:
+        worst = max(estimated, key=lambda rung: rung["left"].estimate)
+        left, place = worst["left"], f"N = {worst['N']:.3g}, D = {worst['D']:.3g}"
+        ends = f"[{left.low:.2%}, {f'{left.high:.2%}' if math.isfinite(left.high) else 'open'}]"
+        parts.append(f"the rung of {place} loses {left.estimate:.2%} of its loss {ends} by its {KNOBS[worst['knob']]}")
+    if len(estimated) < len(found):
+        parts.append(f"{len(found) - len(estimated)} have no best value near those tried")
+    closed = {name: each for name, each in exponents.items() if math.isfinite(each.high - each.low)}
     moved = [f"{name} by {each.estimate:+.3f} [{each.low:+.3f}, {each.high:+.3f}]" for name, each in closed.items()]
-    return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
+    return "; ".join([*parts, *([f"tuned rungs would move {', '.join(moved)}"] if lost and moved else [])])
 
 
 def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray) -> list[dict[str, Any]]:
@@ -252,8 +249,8 @@ def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]]) -> list[Interval]
             change = float(ends[:, 0].sum())
             reach = np.array([ends[:, 0] - ends[:, 1:].min(1), ends[:, 1:].max(1) - ends[:, 0]])
             below, above = np.linalg.norm(reach, axis=1).tolist()
-            if not math.isfinite(change):  # a rung without a best value near those tried
-                below = above = math.inf
-            low, high = (change - below, change + above) if math.isfinite(below) else (-math.inf, math.inf)
+            # A rung may have no best value near those tried.
+            is_known = math.isfinite(change) and math.isfinite(below)
+            low, high = (change - below, change + above) if is_known else (-math.inf, math.inf)
             changes.append(Interval(each.name, change, low, high, LEVEL, "recovered"))
     return changes

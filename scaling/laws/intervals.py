@@ -17,11 +17,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from scaling.laws.problem import Objective, Problem, Quantity, SharedErrors
-from scaling.laws.solver import PROFILE, Solution, Tether, minimise, values_along
+from scaling.laws.solver import PROFILE, Solution, Tether, minimise
 
 Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
+SIDES = np.array([[-1.0], [1.0]])  # of an estimate: the two ends of its interval
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
 
 
@@ -132,8 +133,7 @@ def standard_error(
     information = (jacobian * problem.weights) @ jacobian.swapaxes(1, 2)
     follow = (np.linalg.pinv(information, rcond=1e-13, hermitian=True) @ slope[:, :, None])[:, :, 0]
     variance = (slope * follow).sum(1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        direction = np.where(variance[:, None] > 0, follow / variance[:, None], 0.0)
+    direction = np.where(variance[:, None] > 0, follow / variance[:, None], 0.0)
     return np.sqrt(np.maximum(noise.variance * variance, 0.0)), direction
 
 
@@ -210,8 +210,7 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     is itself uncertain, and counts little.
     """
     spread = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1) - estimate
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = quantile * spread * [[-1.0], [1.0]] / reach
+    ratios = quantile * spread * SIDES / reach
     # At 20 points the spread counts by half where it exceeds the profile's.
     return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
@@ -238,33 +237,36 @@ def bound(
     place = problem.expand(u[None])  # most of what a quantity costs
     value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None], place) for one in quantities)))
     noise = measure(problem.objective, cost, len(problem.observed), len(problem.free))
-    low, high = value, value
+    ends = np.array([value, value])
     if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         linear = problem.linearise(u[None])
         error, direction = standard_error(problem, slope, linear[1], noise)
         factor, freedom = inflation(problem, linear, noise, error, direction, groups)
         quantile = student(level, freedom)
         threshold = quantile * np.sqrt(factor)
-        low, high = value - threshold * error, value + threshold * error
+        ends = value + SIDES * threshold * error
         if method == "profile":
-            low, high = profile(problem, quantities, u, cost, noise, threshold)
-        reach = np.array([value - low, high - value])
+            ends = profile(problem, quantities, u, cost, noise, threshold, value, error)
+        reach = SIDES * (ends - value)
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])
         if len(reweighted):
             places = problem.expand(reweighted)
             values = np.array([quantity.along(problem, reweighted, places)[0] for quantity in quantities])
             reach *= widening(values, value, reach, quantile, len(problem.observed))
-        lowest, highest = np.array([quantity.limits for quantity in quantities]).T
-        low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))
-        high = np.where(np.isinf(reach[1]), high, np.minimum(value + reach[1], highest))
+        limits = np.transpose([quantity.limits for quantity in quantities])
+        ends = np.where(np.isinf(reach), ends, np.clip(value + SIDES * reach, *limits))
     theta = problem.theta(u)
-    intervals = []
-    for quantity, *ends in zip(quantities, low, high, strict=True):
-        below, above = (float(end if np.isinf(end) else quantity.unscale(end)) for end in ends)
-        estimate = float(quantity.of(problem.form, theta))
-        intervals.append(Interval(quantity.name, estimate, below, above, level, method))
-    return intervals
+    return [
+        Interval(
+            quantity.name,
+            float(quantity.of(problem.form, theta)),
+            *(float(end if np.isinf(end) else quantity.unscale(end)) for end in both),
+            level=level,
+            method=method,
+        )
+        for quantity, both in zip(quantities, ends.T, strict=True)
+    ]
 
 
 # Profiles.
@@ -275,29 +277,29 @@ LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first 
 
 
 def profile(
-    problem: Problem, quantities: Sequence[Quantity], u: np.ndarray, cost: float, noise: Noise, threshold: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the profile interval of each quantity, at the optimum `u` of objective `cost`.
+    problem: Problem,
+    quantities: Sequence[Quantity],
+    u: np.ndarray,
+    cost: float,
+    noise: Noise,
+    threshold: np.ndarray,
+    value: np.ndarray,
+    error: np.ndarray,
+) -> np.ndarray:
+    """Both ends `[2, quantities]` of the profile interval of each quantity, at the optimum `u` of objective `cost`.
 
-    `threshold` is the largest signed root z = √(2 rise/κ) that is kept, by quantity. Each end walks outwards until z
-    passes the threshold, then closes in by regula falsi: z is nearly linear. An open end is infinite.
+    `threshold` is the largest signed root z = √(2 rise/κ) that is kept, `value` the estimate in the quantity's scale
+    and `error` its linearised standard error, by quantity. Each end walks outwards until z passes the threshold, then
+    closes in by regula falsi: z is nearly linear. An open end is infinite.
     """
-    side = np.repeat((-1.0, 1.0), len(quantities))
-    twice, threshold = np.tile(np.array(quantities, object), 2), np.tile(threshold, 2)
+    side, both = np.repeat(SIDES, len(quantities)), np.tile(np.array(quantities, object), 2)
+    centre, error, threshold = (np.tile(part, 2) for part in (value, error, threshold))
     rows, place = np.arange(len(side)), np.tile(u, (len(side), 1))
-
-    def linearised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        expanded = problem.expand(place[rows])
-        value, slope = values_along(twice[rows], problem, place[rows], expanded)
-        return value, *standard_error(problem, slope, problem.linearise(place[rows], expanded)[1], noise)
-
-    centre, error, _ = linearised(rows)
-    in_log = np.array([quantity.scale == "log" for quantity in twice])
+    in_log = np.array([quantity.scale == "log" for quantity in both])
     # The first step where the points carry no information, relative to the size of the quantity.
     farthest = 3.0 * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
-    limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(twice, side)])
-    room = np.abs(limit - centre)
+    room = np.abs([quantity.limits[int(end > 0)] for quantity, end in zip(both, side)] - centre)
     # The tether holds the quantity a hundred times more firmly than the points do.
     slack = 100.0 * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
@@ -306,13 +308,14 @@ def profile(
     is_open, doubted = np.zeros((2, len(side)), bool)
     for _ in range(20):
         # From the last place inside along the way on which the other parameters follow.
-        value, _, direction = linearised(rows)
         target = np.minimum(reach[rows], room[rows])
-        goal = centre[rows] + side[rows] * target
-        tether = Tether(twice[rows], goal, stiffness[rows])
-        begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
+        tether = Tether(both[rows], centre[rows] + side[rows] * target, stiffness[rows])
+        expanded = problem.expand(place[rows])
+        value, slope = tether.along(problem, place[rows], expanded)
+        _, direction = standard_error(problem, slope, problem.linearise(place[rows], expanded)[1], noise)
+        begin = np.clip(place[rows] + direction * (tether.centre - value)[:, None], *problem.bounds)
         ended = minimise(problem, begin, tether=tether, effort=PROFILE)
-        value = values_along(twice[rows], problem, ended.u)[0]
+        value, _ = tether.along(problem, ended.u, problem.expand(ended.u))
         z = np.sqrt(np.maximum(2.0 * (ended.cost - tether.cost(value) - cost) / noise.kappa, 0.0))
         distance = np.where(np.isfinite(z), side[rows] * (value - centre[rows]), target)
         z = np.where(np.isfinite(z), z, 2.0 * threshold[rows])
@@ -333,19 +336,17 @@ def profile(
         rows = rows[~(close | stuck)]
         if not len(rows):
             break
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # Where two minima lie at one distance the higher may have been found: a place outside that nothing inside
-            # leads up to is doubted, once.
-            far = rows[(outer[rows] - inner[rows] < 1e-2 * outer[rows]) & ~doubted[rows]]
-            outer[far], outer_z[far], doubted[far] = np.inf, np.inf, True
-            fraction = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
-            further = inner * np.clip(np.nan_to_num(threshold / inner_z, nan=np.inf), 1.1, 4.0)
+        # Where two minima lie at one distance the higher may have been found: a place outside that nothing inside
+        # leads up to is doubted, once.
+        far = rows[(outer[rows] - inner[rows] < 1e-2 * outer[rows]) & ~doubted[rows]]
+        outer[far], outer_z[far], doubted[far] = np.inf, np.inf, True
+        fraction = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
+        further = inner * np.clip(np.nan_to_num(threshold / inner_z, nan=np.inf), 1.1, 4.0)
         between = inner + np.clip(fraction, 0.1, 0.9) * np.where(np.isinf(outer), 0.0, outer - inner)
         reach = np.where(np.isfinite(outer), between, np.where(inner > 0, further, 1.1 * reach))
     # Rows that still walk found no rise; a place inside on the other side of the estimate: the quantity jumps there.
     is_open[rows[np.isinf(outer[rows])]] = True
-    low, high = np.where(is_open | (inner < 0), side * np.inf, centre + side * inner).reshape(2, -1)
-    return low, high
+    return np.where(is_open | (inner < 0), side * np.inf, centre + side * inner).reshape(2, -1)
 
 
 def bootstrap(problem: Problem, u: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, int]:

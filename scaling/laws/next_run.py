@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.compare import akaike_weights, mean_interval
-from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
+from scaling.laws.design import Candidates, Linear, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, check_columns, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import LEVEL, Interval, measure, student
@@ -32,8 +32,10 @@ WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the
 PRIOR = 0.1  # under repeated looks, the prior's information over that of the finished study
 OPTION = "--adaptive"  # in which a person writes a goal
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
-_GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
-_PREDICTION = re.compile(r"(?P<target>\w+)(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+)")
+_GOAL = re.compile(
+    r"(?P<what>\w+)(?:(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+?))?"
+    r"\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)"
+)
 
 Unit = Literal["absolute", "relative"]
 
@@ -72,22 +74,24 @@ class Goal:
                 check_columns(form, self.place, OPTION)
                 return prediction(form, self.place)
             refuse(not form.variants, "the study compares no rows", "leave out 'of …', or study a table")
+            formulas = []
             for variant in self.between:
-                is_row, fix = variant in form.variants, nearest(variant, form.variants)
-                refuse(not is_row, f"the study has no row {variant!r}", fix)
-            places = [{**self.place, VARIANT: float(form.variants.index(variant))} for variant in self.between]
-            check_columns(form, places[0], OPTION)
-            one, other = (prediction(form, place).formula for place in places)
+                fix = nearest(variant, form.variants)
+                refuse(variant not in form.variants, f"the study has no row {variant!r}", fix)
+                place = {**self.place, VARIANT: float(form.variants.index(variant))}
+                check_columns(form, place, OPTION)
+                formulas.append(prediction(form, place).formula)
+            one, other = formulas
             return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
         except ScalingError as error:
             raise error.at(key=OPTION, value=self.text) from None
 
     def width_of(self, interval: Interval | None) -> float:
         """Half the width of an interval in the goal's unit; infinite where an end is open, or without an interval."""
-        half = float("inf") if interval is None else 0.5 * (interval.high - interval.low)
-        if interval is None or self.unit == "absolute":
-            return half
-        return half / abs(interval.estimate) if interval.estimate else float("inf")
+        if interval is None:
+            return float("inf")
+        half, size = 0.5 * (interval.high - interval.low), abs(interval.estimate)
+        return half if self.unit == "absolute" else half / size if size else float("inf")
 
     def spelled(self, half_width: float) -> str:
         """A half-width in the goal's unit, for people: `± 0.012`, `± 0.61%`."""
@@ -98,32 +102,26 @@ class Goal:
 
 def parse_goal(text: str) -> Goal:
     """The goal that a person wrote."""
-    fix, place = f"write it as {WRITTEN}", dict[str, float]()
+    match = _GOAL.fullmatch(text.strip())
+    wrong: dict[str, Any] = {"fix": f"write it as {WRITTEN}", "key": OPTION, "value": text}
+    if match is None:
+        what = "expected a quantity (a parameter, or a loss at a size), ± and half the width of its interval"
+        raise ScalingError(what, **wrong)
 
     def positive(word: str, expected: str) -> float:
-        value = parse_number(word)
-        is_positive = value is not None and 0 < value < float("inf")
-        refuse(not is_positive, f"expected {expected}", fix, key=OPTION, value=text)
-        return float(value or 0.0)
+        value = parse_number(word) or 0.0
+        refuse(not 0 < value < float("inf"), f"expected {expected}", **wrong)
+        return value
 
-    match = _GOAL.fullmatch(text.strip())
-    at = match and _PREDICTION.fullmatch(match["what"])
-    if match is None or not (at or re.fullmatch(r"\w+", match["what"])):
-        what = "expected a quantity (a parameter, or a loss at a size), ± and half the width of its interval"
-        raise ScalingError(what, key=OPTION, value=text, fix=fix)
     unit: Unit = "relative" if match["percent"] else "absolute"
-    width = positive(match["width"], "a width above 0") / (100 if match["percent"] else 1)
-    if at is None:
-        return Goal(text, match["what"], width, unit)
-    for word in at["place"].split():
-        name, _, number = word.rstrip(",").partition("=")
-        place[name] = positive(number, f"NAME=NUMBER, not {word!r}")
-    between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
-    what = "a difference may be zero, so its width is not a percentage"
-    refuse(between is not None and unit == "relative", what, fix, key=OPTION, value=text)
-    is_one = between is not None and between[0] == between[1]
-    refuse(is_one, "it compares a row with itself", fix, key=OPTION, value=text)
-    return Goal(text, at["target"], width, unit, place, between)
+    width = positive(match["width"], "a width above 0") / (100 if unit == "relative" else 1)
+    words = [word.rstrip(",").partition("=") for word in (match["place"] or "").split()]
+    place = {name: positive(number, f"NAME=NUMBER, not {name + sign + number!r}") for name, sign, number in words}
+    between = (match["first"], match["second"]) if match["first"] else None
+    if between is not None:
+        refuse(unit == "relative", "a difference may be zero, so its width is not a percentage", **wrong)
+        refuse(match["first"] == match["second"], "it compares a row with itself", **wrong)
+    return Goal(text, match["what"], width, unit, place, between)
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,6 @@ class Choice:
     cost: float
     reason: str  # `narrows` the interval of the goal, or is `spread` over the columns before a law is known
     expected: float | None  # the half-width after it, in the goal's unit; None before the law has a degree of freedom
-    score: float
     others: tuple[tuple[int, float], ...]  # the next best rows, each with its score over the chosen one's
 
 
@@ -228,26 +225,22 @@ def choose(
 
     The losses of those taken count whether they are known yet or not.
     """
-    cost = candidates.cost(taken)
-    affordable = cost <= left
-    affordable[[*taken, *closed]] = False
-    if not affordable.any():
-        return None
     if seen.beliefs:
         now, after = variances(goal, candidates, taken, seen)
         freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
-        change = np.log(now), np.log(after)
+        change = float(np.log(now)), np.log(after)
     else:
         change, freedom = surface(candidates.columns, candidates.trunks).variances(taken), 0
         after = change[1]
-    order, score = best_first(change, cost, affordable)
+    order, score, cost = candidates.best_first(taken, left, change, closed)
+    if not len(order):
+        return None
     row = int(order[0])
     return Choice(
         row,
         float(cost[row]),
         "narrows" if seen.beliefs else "spread",
         student(LEVEL, freedom) * float(np.sqrt(after[row])) if freedom > 0 else None,
-        float(score[row]),
         tuple((int(other), float(score[other] / (score[row] or 1.0))) for other in order[1:4]),
     )
 

@@ -78,10 +78,7 @@ def optimal(
 
 def best_run(fit: FittedLaw, budget: Budget) -> dict[str, float]:
     """The columns of the compute-optimal run of a budget; of a law in C the budget itself."""
-    if fit.form.inputs == ("C",):
-        return {"C": float(budget.C)}
-    size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
-    return {"N": size, "D": budget.data(size)}
+    return {name: float(column[0, 0]) for name, column in _best_runs(fit.form, fit.theta[None], budget).items()}
 
 
 def optimal_size(form: Law, budget: Budget) -> Quantity:
@@ -107,12 +104,15 @@ def optimal_loss(form: Law, budget: Budget) -> Quantity:
 
 def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
     """The least loss of a budget. At the minimum the change of N* adds nothing to the derivative."""
-    if form.inputs[0] == "C":
-        C = np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1))
-        run = {"C": C, **{name: np.full_like(C, value) for name, value in budget.others.items()}}
-    else:
-        run = budget.run(_log_best_size(form, theta, budget))
-    return form.evaluate(theta, run, seeds)
+    return form.evaluate(theta, _best_runs(form, theta, budget), seeds)
+
+
+def _best_runs(form: Law, theta: np.ndarray, budget: Budget) -> dict[str, np.ndarray]:
+    """The columns `[batch, 1]` of the compute-optimal runs under each θ."""
+    if form.inputs[0] != "C":
+        return budget.run(_log_best_size(form, theta, budget))
+    C = np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1))
+    return {"C": C, **{name: np.full_like(C, value) for name, value in budget.others.items()}}
 
 
 def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:

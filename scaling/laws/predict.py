@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,11 +68,11 @@ class Discrepancy:
         count = len(fit.problem.observed)
         # The points are in the order of their columns, so that every n-th of them represents them all.
         chosen = fit.problem.at(np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int)))
-        self.fit, self.columns, self.root = fit, dict(chosen.columns), np.sqrt(chosen.weights)
+        self.fit, self.seen, self.root = fit, _seen(fit, chosen.columns), np.sqrt(chosen.weights)
         self.whiten = (lambda values: values) if chosen.shared is None else chosen.shared.whiten
-        self.jacobian = self.whiten(_jacobian(fit, self.columns).T * self.root).T
+        self.jacobian = self.whiten(_jacobian(fit, chosen.columns).T * self.root).T
         residual = self.whiten(-self.root * chosen.errors(fit.u[None])[0])
-        kernel = _covariance(fit, self.columns, self.columns) * self.root[:, None] * self.root
+        kernel = _covariance(self.seen, self.seen) * self.root[:, None] * self.root
         self.kernel = self.whiten(self.whiten(kernel).T)
         # Contrasts of the residuals that fitting leaves alone; the kernel is diagonal in them.
         left, singular, _ = np.linalg.svd(self.jacobian)
@@ -102,9 +102,9 @@ class Discrepancy:
         """Half of the interval in which a new run at each row lies around the law's mean there, were θ's noise zero."""
         if not self.noise:  # the points lie on the law
             return np.zeros(len(next(iter(rows.values()))))
-        gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
-        cross = self.whiten(_covariance(self.fit, rows, self.columns) * self.root)
-        before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
+        gain, here = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian), _seen(self.fit, rows)
+        cross = self.whiten(_covariance(here, self.seen) * self.root)
+        before = here.slope**2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
         cross = (cross - gain @ self.kernel) @ self.basis
         size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
         spread = size * self.variances + noise
@@ -123,44 +123,42 @@ class Discrepancy:
         return quantile * np.sqrt(variance)
 
 
-def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
+class Seen(NamedTuple):
+    """Runs as the process sees them."""
+
+    places: np.ndarray  # `[runs, axes]`, in decades
+    slope: np.ndarray  # of the law, in the objective's space, per unit of log size along its steepest direction
+    kind: np.ndarray  # the code of each run's variant
+
+
+def _seen(fit: FittedLaw, rows: Columns) -> Seen:
+    """A loss counts as the size that it falls with; a proportion of 0 is a decade below the lowest of the fit; a column
+    whose values have no logarithm is measured by their spread.
+    """
+    places, total = [], 0.0
+    for name in fit.form.axes:
+        fitted, values, power = fit.problem.columns[name], rows[name], SIZE_EXPONENTS.get(name, 1.0)
+        if fitted.min() > 0:
+            positive = np.where(values > 0, values, 0.1 * fitted.min())
+            places.append(np.log(positive) / (math.log(10.0) * power))
+            moved = [values * math.exp(step * power) for step in (STEP, -STEP)]
+        else:
+            unit = float(np.std(fitted)) or 1.0
+            places.append(values / unit)
+            moved = [values + step * unit for step in (STEP, -STEP)]
+        more, less = (fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: m})) for m in moved)
+        total = total + ((more - less) / (2.0 * STEP)) ** 2
+    kind = np.asarray(rows.get(VARIANT, np.zeros(len(places[0]))))
+    return Seen(np.column_stack(places), np.sqrt(total), kind)
+
+
+def _covariance(one: Seen, other: Seen) -> np.ndarray:
     """The covariance of slope × u between two tables of runs: Matérn's, ν = 5/2 in decades, zero between runs of two
     kinds.
     """
-    squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
-    distance = np.sqrt(5.0 * squared) / LENGTH
+    distance = np.sqrt(5.0 * ((one.places[:, None] - other.places) ** 2).sum(-1)) / LENGTH
     kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-    if VARIANT in fit.form.inputs:
-        kernel *= np.asarray(rows[VARIANT])[:, None] == np.asarray(others[VARIANT])
-    return kernel * _slope(fit, rows)[:, None] * _slope(fit, others)
-
-
-def _axes(fit: FittedLaw) -> list[tuple[str, float | None, float]]:
-    """Each axis: what counts as one where its values have no logarithm (None on one of sizes), and by which power of
-    a size it is measured: a loss counts as the size that it falls with."""
-    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
-    units = [None if values.min() > 0 else float(np.std(values)) or 1.0 for values in columns.values()]
-    return [(name, unit, SIZE_EXPONENTS.get(name, 1.0)) for name, unit in zip(columns, units)]
-
-
-def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """Runs as points `[runs, axes]` in decades; a proportion of 0 is a decade below the lowest of the fit."""
-    places = []
-    for name, unit, power in _axes(fit):
-        positive = np.where(rows[name] > 0, rows[name], 0.1 * fit.problem.columns[name].min())
-        places.append(np.log(positive) / (math.log(10.0) * power) if unit is None else rows[name] / unit)
-    return np.column_stack(places)
-
-
-def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """The slope of the law, in the objective's space, per unit of log size along its steepest direction."""
-    total = 0.0
-    for name, unit, power in _axes(fit):
-        steps = STEP, -STEP
-        moved = [rows[name] * math.exp(step * power) if unit is None else rows[name] + step * unit for step in steps]
-        more, less = (fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: m})) for m in moved)
-        total = total + ((more - less) / (2.0 * STEP)) ** 2
-    return np.sqrt(total)
+    return kernel * (one.kind[:, None] == other.kind) * one.slope[:, None] * other.slope
 
 
 def _jacobian(fit: FittedLaw, rows: Columns) -> np.ndarray:
@@ -243,13 +241,13 @@ def predict_runs(
     estimates = np.array([mean.estimate for mean in bounds])
     missing = _missing_noise(fit, rows, estimates, process.noise)
     halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
-    for row, mean, half, place in zip(inputs, bounds, halves, places, strict=True):
-        mean = _possible(replace(mean, name=prediction(form, row).name), form.target)
-        # A run's error adds to that of the mean as independent, on each side of the estimate.
-        run = _around(space, mean, np.hypot(_distances(space, mean), half), form.target)
-        # The transform and its inverse round: a run's interval is never the narrower one.
-        run = replace(run, low=min(run.low, mean.low), high=max(run.high, mean.high))
-        predictions.append(Prediction(row, mean.estimate, mean, run, place))
+    for row, bound, half, place in zip(inputs, bounds, halves, places, strict=True):
+        bound, of_mean = replace(bound, name=prediction(form, row).name), _distances(space, bound)
+        # A run's error adds to that of the mean as independent, on each side of the estimate. A bootstrap's interval
+        # need not hold the estimate.
+        of_run = np.hypot(np.maximum(of_mean, 0.0), half)
+        mean, run = (_around(space, bound, distances, form.target) for distances in (of_mean, of_run))
+        predictions.append(Prediction(row, bound.estimate, mean, run, place))
     return predictions
 
 
@@ -268,40 +266,33 @@ def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: 
 
 
 def _distances(space: Objective, interval: Interval) -> np.ndarray:
-    """The distance of both ends from the estimate, in the objective's space: infinite where one is open.
-
-    A bootstrap's interval need not hold the estimate: the distance is then 0.
-    """
+    """The distance of both ends from the estimate, in the objective's space: infinite where one is open."""
     centre = space.transform(interval.estimate)
     ends = np.array([centre - space.transform(interval.low), space.transform(interval.high) - centre])
-    return np.where(np.isfinite(ends), np.maximum(ends, 0.0), np.inf)
+    return np.where(np.isfinite(ends), ends, np.inf)
 
 
 def _around(space: Objective, interval: Interval, distances: np.ndarray, target: str) -> Interval:
-    """The interval with its ends at these distances from the estimate."""
+    """The interval with its ends at these distances from the estimate; one at an infinite distance is open.
+
+    No loss and no score is negative, and no score above 1; a difference of losses may be negative.
+    """
     ends = space.inverse(space.transform(interval.estimate) + np.array([-1.0, 1.0]) * distances)
+    if target not in SIGNED:
+        ends = np.clip(ends, 0.0, 1.0 if target in PROPORTIONS else np.inf)
     low, high = np.where(np.isinf(distances), [-np.inf, np.inf], ends).tolist()
-    return _possible(replace(interval, low=low, high=high), target)
-
-
-def _possible(interval: Interval, target: str) -> Interval:
-    """No loss and no score is negative, and no score above 1; a difference of losses may be. An open end stays open."""
-    if target in SIGNED:
-        return interval
-    low = interval.low if interval.open_below else max(interval.low, 0.0)
-    high = min(interval.high, 1.0) if target in PROPORTIONS and not interval.open_above else interval.high
     return replace(interval, low=low, high=high)
 
 
-def rows_of(table: Points | Mapping[str, np.ndarray], fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
+def rows_of(table: Points, fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
     """The law's columns of each row of a table, and the number of examples of its score where it states it."""
-    has_examples = fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table
-    names = [*fit.form.inputs, *([EXAMPLES] if has_examples else [])]
-    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
-    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+    form = fit.form
+    names = [*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS and EXAMPLES in table else [])]
+    columns = [table.numbers(name).tolist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class TwoStep:
     """A law of loss and a law of a task's score from that loss.
 
@@ -312,9 +303,6 @@ class TwoStep:
     loss: FittedLaw
     task: FittedLaw
     rows: np.ndarray  # for each point of the second step the same run's point of the first
-
-    def __repr__(self) -> str:
-        return f"{self.loss}; {self.task}"
 
     @cached_property
     def form(self) -> Law:
@@ -422,21 +410,24 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
         return Prediction(loss.row, task.estimate, None, None, place)
     space, predict_score = fit.task.problem.objective, fit.task.predict
     below, above = predict_score(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
-    sign, of_loss = (1 if above > below else -1), []
+    sign, bounds = (1 if above > below else -1), []
     for interval in (loss.mean, loss.run):
         losses = np.array([interval.low, interval.high])[::sign]
         low, high = np.where(np.isfinite(losses), predict_score(loss=losses), np.nan).tolist()
-        of_loss.append(_distances(space, replace(interval, estimate=task.estimate, low=low, high=high)))
-    of_task = [_distances(space, each) for each in (task.mean, task.run)]
+        bounds.append(replace(interval, estimate=task.estimate, low=low, high=high))
+    of_loss, of_task = (
+        [np.maximum(_distances(space, bound), 0.0) for bound in step] for step in (bounds, (task.mean, task.run))
+    )
+    more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
 
-    def added(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
+    def added(parts: Sequence[np.ndarray], correlation: float) -> np.ndarray:
         """The half-widths of a sum of two errors."""
+        first, second = parts
         return np.sqrt(np.maximum(first**2 + second**2 + 2.0 * sign * correlation * first * second, 0.0))
 
-    half = added(of_loss[0], of_task[0], fit.correlation_of_means(loss.row))
-    more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
-    halves = half, np.hypot(half, added(more[0], more[1], fit.correlation))
+    half = added((of_loss[0], of_task[0]), fit.correlation_of_means(loss.row))
+    halves = half, np.hypot(half, added(more, fit.correlation))
     is_open = ~np.isfinite([*of_loss, *of_task]).all(axis=0)
-    bounds = replace(task.run, name=prediction(fit.form, loss.row).name)
-    mean, run = (_around(space, bounds, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
+    bound = replace(task.run, name=prediction(fit.form, loss.row).name)
+    mean, run = (_around(space, bound, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
     return Prediction(loss.row, task.estimate, mean, run, place)

@@ -8,6 +8,7 @@ from random starts, their linear parameters eliminated, all screened at once and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,33 +34,15 @@ COMPARED = Effort(1e-7, 100)  # the errors by which laws are compared are needed
 
 
 class Solution(NamedTuple):
-    """The end of each start: coordinates, objective, and the fraction of it that a Newton step would still remove."""
+    """The end of each start: coordinates, objective, and whether a Newton step would remove next to nothing of it."""
 
     u: np.ndarray
     cost: np.ndarray
-    remaining: np.ndarray
-
-    @property
-    def converged(self) -> np.ndarray:
-        return np.isfinite(self.cost) & (self.remaining <= 1e-7)
+    converged: np.ndarray
 
 
 # The local model of each row: cost, gradient, Newton's matrix and the reweighted one.
-Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-def values_along(
-    quantities: Any, problem: Problem, u: np.ndarray, expanded: Expanded | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The quantity of each row, in its scale, and its derivative by the coordinates: `Quantity.along` by row."""
-    theta, seeds = expanded = expanded or problem.expand(u)
-    value, slope = np.empty(len(u)), np.empty(u.shape)
-    which = np.fromiter(map(id, quantities), int, len(u))
-    for one in np.unique(which):
-        rows = np.flatnonzero(which == one)
-        part = {index: {k: each[rows] for k, each in seed.items()} for index, seed in seeds.items()}
-        value[rows], slope[rows] = quantities[rows[0]].along(problem, u[rows], (theta[rows], part))
-    return value, slope
+Quadratic: TypeAlias = Sequence[np.ndarray]
 
 
 class Tether(NamedTuple):
@@ -73,10 +56,22 @@ class Tether(NamedTuple):
     def at(self, rows: np.ndarray | slice) -> Tether:
         return Tether(*(part[rows] for part in self))
 
+    def along(self, problem: Problem, u: np.ndarray, expanded: Expanded) -> tuple[np.ndarray, np.ndarray]:
+        """The quantity of each row, in its scale, and its derivative by the coordinates: `Quantity.along` by row."""
+        theta, seeds = expanded
+        value, slope = np.empty(len(u)), np.empty(u.shape)
+        which = np.fromiter(map(id, self.quantities), int, len(u))
+        for one in np.unique(which):
+            rows = np.flatnonzero(which == one)
+            part = {index: {k: each[rows] for k, each in seed.items()} for index, seed in seeds.items()}
+            value[rows], slope[rows] = self.quantities[rows[0]].along(problem, u[rows], (theta[rows], part))
+        return value, slope
+
     def cost(self, value: np.ndarray) -> np.ndarray:
         return 0.5 * self.stiffness * (value - self.centre) ** 2
 
 
+@np.errstate(all="ignore")
 def minimise(
     problem: Problem,
     starts: np.ndarray,
@@ -85,87 +80,64 @@ def minimise(
     effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
-    weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
+    weight = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
     size = max(1, BATCH // len(problem.observed))
     if len(starts) > size:
         parts = [slice(first, first + size) for first in range(0, len(starts), size)]
-        pieces = (minimise(problem, starts[p], weights[p], tether and tether.at(p), effort) for p in parts)
+        pieces = (minimise(problem, starts[p], weight[p], tether and tether.at(p), effort) for p in parts)
         return Solution(*map(np.concatenate, zip(*pieces)))
-    u = starts
-    lower, upper = problem.bounds
-    longest, (tolerance, iterations) = np.where(problem.in_log, 60.0, np.inf), effort
+    (lower, upper), u, rows = problem.bounds, starts, np.arange(len(starts))
+    longest = np.where(problem.in_log, 60.0, np.inf)
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
-    exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
-    final = Solution(u.copy(), np.full(len(u), np.inf), np.full(len(u), np.inf))
-    rows = np.arange(len(u))
-    with np.errstate(all="ignore"):
-        current = _quadratic(problem, u, weights, tether)
-        assert current is not None
-        for iteration in range(iterations + 1):
-            step, promised, remaining = _step(current, u, damping, lower, upper, longest)
-            remaining = np.where(current[0] <= exact, 0.0, remaining)
-            # At the end rounding decides: no damping is strong enough to find a lower cost.
-            done = (remaining <= tolerance) | (damping >= LARGEST_DAMPING) | (iteration == iterations)
-            if done.any():
-                ended, left = rows[done], ~done
-                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current[0][done], remaining[done]
-                if done.all():
-                    break
-                rows, u, damping, exact, weights = rows[left], u[left], damping[left], exact[left], weights[left]
-                cost, gradient, newton, reweighted = current
-                current = cost[left], gradient[left], newton[left], reweighted[left]
-                tether = tether and tether.at(left)
-                step, promised = step[left], promised[left]
-            trial = np.minimum(np.maximum(u + step, lower), upper)
-            tried = _quadratic(problem, trial, weights, tether, current[0])
-            if tried is None:
-                damping = np.minimum(damping * 5.0, LARGEST_DAMPING)
-                continue
-            gained = current[0] - tried[0]
-            better = gained > 0
-            if better.all():
-                u, current = trial, tried
-            else:
-                u = np.where(better[:, None], trial, u)
-                for part, new in zip(current, tried):
-                    part[better] = new[better]
-            eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
-            # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's
-            # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
-            # near a minimum, and more damping would hide that it is reached.
-            if tether is not None:
-                better &= gained > 1e-2 * promised
-            damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
+    exact = 1e-29 * np.maximum(weight.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
+    final = Solution(u.copy(), np.full(len(u), np.inf), np.zeros(len(u), bool))
+    current = _quadratic(problem, u, weight, tether)
+    for iteration in range(effort.iterations + 1):
+        step, promised, remaining = _step(current, u, damping, lower, upper, longest)
+        remaining = np.where(current[0] <= exact, 0.0, remaining)
+        # At the end rounding decides: no damping is strong enough to find a lower cost.
+        done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
+        if done.any():
+            for whole, part in zip(final, (u, current[0], np.isfinite(current[0]) & (remaining <= 1e-7))):
+                whole[rows[done]] = part[done]
+            if done.all():
+                break
+            left = ~done
+            rows, u, damping, exact, weight, step, promised, *current = (
+                part[left] for part in (rows, u, damping, exact, weight, step, promised, *current)
+            )
+            tether = tether and tether.at(left)
+        trial = np.minimum(np.maximum(u + step, lower), upper)
+        tried = _quadratic(problem, trial, weight, tether)
+        gained = current[0] - tried[0]
+        better = gained > 0
+        u = np.where(better[:, None], trial, u)
+        for part, new in zip(current, tried):
+            part[better] = new[better]
+        eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
+        # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's penalty
+        # such steps go back and forth until the iterations are over. Without one, they are the rounding near a minimum,
+        # and more damping would hide that it is reached.
+        if tether is not None:
+            better &= gained > 1e-2 * promised
+        damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
 
 
-def _quadratic(
-    problem: Problem,
-    u: np.ndarray,
-    weights: np.ndarray,
-    tether: Tether | None,
-    highest: np.ndarray | None = None,
-) -> Quadratic | None:
-    """The model at `u`; None where no row costs less than `highest`, as after most steps along a curved valley."""
-    objective = problem.objective
-    expanded = problem.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
+def _quadratic(problem: Problem, u: np.ndarray, weights: np.ndarray, tether: Tether | None) -> Quadratic:
+    """The model at `u`."""
+    objective, expanded = problem.objective, problem.expand(u)
     residual, jacobian = problem.linearise(u, expanded)
-    cost = problem.cost(residual, weights)
-    pulled = tether and values_along(tether.quantities, problem, u, expanded)
-    if tether and pulled:
-        cost = cost + tether.cost(pulled[0])
-    if highest is not None and not (cost < highest).any():
-        return None
-    transposed = jacobian.swapaxes(1, 2)
+    cost, transposed = problem.cost(residual, weights), jacobian.swapaxes(1, 2)
     gradient = (jacobian @ (weights * objective.influence(residual))[:, :, None])[:, :, 0]
-    reweighted = (jacobian * (weights * objective.weight(residual))[:, None, :]) @ transposed
-    newton = reweighted
+    reweighted = newton = (jacobian * (weights * objective.weight(residual))[:, None, :]) @ transposed
     if np.isfinite(objective.delta):
         newton = (jacobian * (weights * objective.curvature(residual))[:, None, :]) @ transposed
-    if tether and pulled:
-        value, slope = pulled
+    if tether is not None:
+        value, slope = tether.along(problem, u, expanded)
         pull = tether.stiffness[:, None, None] * (slope[:, :, None] * slope[:, None, :])
+        cost = cost + tether.cost(value)
         gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope
         reweighted, newton = reweighted + pull, newton + pull
     broken = ~(np.isfinite(cost) & np.isfinite(gradient).all(-1) & np.isfinite(reweighted).all((-1, -2)))
@@ -207,11 +179,11 @@ def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     linear = [index for index in problem.free if index in problem.form.linear]
     if not linear:
         return theta
-    with_ones, with_zeros = theta.copy(), theta.copy()
-    with_ones[:, linear], with_zeros[:, linear] = 1.0, 0.0
+    with_ones, eliminated = theta.copy(), theta.copy()
+    with_ones[:, linear], eliminated[:, linear] = 1.0, 0.0
     root = np.sqrt(problem.weights) / (problem.loss if problem.objective.space == "log" else 1.0)
     terms = problem.form.jacobian(with_ones, problem.columns)[:, :, linear] * root[:, None]
-    rest = (problem.loss - problem.form.predict(with_zeros, problem.columns)) * root
+    rest = (problem.loss - problem.form.predict(eliminated, problem.columns)) * root
     size = np.sqrt(np.mean(terms**2, axis=1))
     size = np.where(size > 0, size, 1.0)
     scaled = terms / size[:, None, :]
@@ -221,7 +193,6 @@ def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     total = np.abs(solution).sum(1, keepdims=True)
     bounded = np.array([problem.form.parameters[index].lower >= 0 for index in linear])
     small = bounded & (solution / np.maximum(total, 1e-300) < SMALLEST_FRACTION)
-    eliminated = theta.copy()
     eliminated[:, linear] = np.where(small, SMALLEST_FRACTION * total, solution) / size
     return eliminated
 
@@ -229,17 +200,15 @@ def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
 def draw(problem: Problem, count: int, seed: int) -> np.ndarray:
     """`count` random starts of the form, as coordinates, with the linear parameters eliminated from half of them."""
     rng = np.random.Generator(np.random.Philox(seed))
-    with np.errstate(all="ignore"):
-        return prepare(problem, problem.form.start(rng, count, problem.columns, problem.loss))
+    return prepare(problem, problem.form.start(rng, count, problem.columns, problem.loss))
 
 
+@np.errstate(all="ignore")
 def prepare(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """Starts as coordinates: each as it is, and once more with its linear parameters eliminated."""
-    with np.errstate(all="ignore"):
-        plain = problem.theta(problem.coordinates(theta))
-        eliminated = _eliminate(problem, plain)
-        both = np.concatenate([np.where(np.isfinite(eliminated), eliminated, plain), plain])
-        return problem.coordinates(both)
+    plain = problem.theta(problem.coordinates(theta))
+    eliminated = _eliminate(problem, plain)
+    return problem.coordinates(np.concatenate([np.where(np.isfinite(eliminated), eliminated, plain), plain]))
 
 
 def choose(problem: Problem, starts: np.ndarray, keep: int) -> np.ndarray:

@@ -53,10 +53,10 @@ def predict_run(
     if fitted.law is None or fitted.law.form.target != "loss":
         raise ScalingError("predicts no loss of a run", key="law", value=law, fix="take chinchilla")
     form, definitions = fitted.law.form, fitted.points.definitions
-    for name in form.axes:
-        what = f"{form.name} needs {name}, which a run of this kind does not have"
-        fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
-        refuse(name not in of_run, what, fix, key="law", value=law)
+    missing = next((name for name in form.axes if name not in of_run), None)
+    what = f"{form.name} needs {missing}, which a run of this kind does not have"
+    fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
+    refuse(missing, what, fix, key="law", value=law)
     for name in ("tokenizer", "validation"):
         stated, of_this_run = definitions.get(name), of_run.get(name)
         what = f"of the points is {stated}, and of the run {of_this_run}: their losses differ"
@@ -64,9 +64,8 @@ def predict_run(
         refuse(differ, what, "give points of runs that are evaluated alike", key=name)
     row = {name: float(of_run[name]) for name in form.axes}
     (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method)
-    digest = hashlib.sha256()
-    for name in sorted(fitted.points.columns):
-        digest.update(repr((name, fitted.points[name].tolist())).encode())
+    columns = sorted(fitted.points.columns)
+    digest = hashlib.sha256("".join(repr((name, fitted.points[name].tolist())) for name in columns).encode())
     source = fitted.points.source or (str(points) if isinstance(points, str | Path) else type(points).__name__)
     document = {
         "law": form.name,
