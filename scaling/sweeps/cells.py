@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.numbers import is_number
 from scaling.base.printing import short
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
 from scaling.ledger.document import Log, disk, entries, flat
 from scaling.ledger.identity import assignments
+from scaling.sweeps.distribution import Distribution
 from scaling.sweeps.file import Cell, Sweep, related
 from scaling.training.point import COLUMNS, plain
 from scaling.training.ranks import rank_count
@@ -74,6 +76,14 @@ def point_columns(cell: Cell, point: Mapping[str, Any]) -> dict[str, Any]:
     return {**swept, **point}
 
 
+def _place(trial: Any, key: str, distribution: Distribution) -> float:
+    """The place that a trial of Optuna's takes: values that are no rising numbers are categories to it."""
+    values = distribution.grid
+    if values is None or (all(map(is_number, values)) and list(values) == sorted(values)):
+        return trial.suggest_float(key, 0.0, 1.0)
+    return (trial.suggest_categorical(key, range(len(values))) + 0.5) / len(values)
+
+
 class Bayes:
     """Asks Optuna for cells and writes each down: a sweep that was killed draws the same ones again, and then goes on.
 
@@ -88,9 +98,9 @@ class Bayes:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep, self._optuna = sweep, optuna
         self._study, self._trials = optuna.create_study(), list[Any]()
-        before = [entry["places"] for entry in entries(drawn)]
-        for places in before:
-            self._study.enqueue_trial(places)
+        before = [entry["parameters"] for entry in entries(drawn)]
+        for parameters in before:
+            self._study.enqueue_trial(parameters)
         self._before = len(before)
         with disk("cannot write what was drawn"):
             drawn.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +112,11 @@ class Bayes:
             seed = (int(self.sweep.fingerprint[:8], 16) + len(self._trials)) % 2**32
             self._study.sampler = self._optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             trial = self._study.ask()
-            places = {key: trial.suggest_float(key, 0.0, 1.0) for key in self.sweep.parameters}
+            drawn = {key: each.at(_place(trial, key, each)) for key, each in self.sweep.parameters.items()}
             self._trials.append(trial)
             if len(self._trials) > self._before:
-                self._log.write({"kind": "drawn", "places": places})
-            yield {key: distribution.at(places[key]) for key, distribution in self.sweep.parameters.items()}
+                self._log.write({"kind": "drawn", "parameters": trial.params})
+            yield drawn
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
         """Take the outcome of the cell that was drawn as `number`; `value` is the metric, lower better."""
