@@ -141,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     source = pretrained(options.run, options.runs)
     model, data = scaling.load(source.folder), build("data", corpus(source, None, runs=options.runs))
-    codec, reading = model.tokenizer, Reading(model.family, model.ids, source.size["length"])
+    codec, reading = model.tokenizer, Reading(model.family, model.ids, source.length)
     assert codec is not None
     train, test = (
         some(labelled(data.open(split, root(options.runs)).documents(), codec, reading), options.tokens)
