@@ -20,7 +20,6 @@ from tests.model.test_variants import tokens
 from tests.pieces.formulas import affine, array, attended, context, draw, made, shape, sigmoid
 
 SHAPE, BASE = shape(8, 8), shape(768, 512, 12)
-SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"
 BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
 ROWS, LENGTH, EXPERTS = 3, 10, 4
 EXPERT = shape(6, LENGTH, hidden=16)
@@ -56,16 +55,19 @@ def test_rezero_fixup_and_the_gates_of_a_universal_transformer_are_their_formula
     np.testing.assert_allclose(array(gated(X, now)), h + (1 - u) * y + u * candidate, rtol=1e-12)
 
 
-def started(*changes: str, parametrization: Any = None, family: str = "encoder_decoder") -> Any:
-    config = load(family, [SIZE, *BARE, *changes])
-    return initialise(config.build("model", config["size"]), parametrization or T5(), 0)
+def built(family: str, *changes: str, layers: int = 6, start: Any = None) -> Any:
+    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 61, length: 24}}"
+    config = load(family, [size, *changes])
+    with torch.device("meta"):
+        model = config.build("model", config["size"])
+    return initialise(model, start or Standard(head="normal"), 0).double().eval()
 
 
 def test_the_rules_of_fixup_act():
     """Of a branch of m matrices in a model of L, all but the last are scaled by L^(-1/(2m − 2)); the last is zero."""
     fixup, plain = (
-        {spec.name: p for spec, p in parameters(started(*residual, "model.tie=[]"))}
-        for residual in (["model.block.residual=Fixup"], [])
+        {spec.name: p for spec, p in parameters(built("encoder_decoder", *each, "model.tie=[]", layers=3, start=T5()))}
+        for each in ([*BARE, "model.block.residual=Fixup"], BARE)
     )
     for name, parameter in fixup.items():
         kind = name.split(".")[-2]
@@ -76,7 +78,7 @@ def test_the_rules_of_fixup_act():
             torch.testing.assert_close(parameter, plain[name] * (3 * 2 + 3 * 3) ** power)
     # A gated channel has three matrices; a shared block counts each of its runs.
     line = ["model.block.channel={kind: Gated, activation: Swish}", "model.stack.distinct=1"]
-    model = started("model.block.residual=Fixup", *line, family="decoder", parametrization=Standard())
+    model = built("decoder", *BARE, "model.block.residual=Fixup", *line, layers=3, start=Standard())
     start = {spec.name.split(".")[-2]: spec.start for spec, _ in parameters(model) if ".channel.piece." in spec.name}
     assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
 
@@ -173,14 +175,6 @@ def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
                 expected[place] += weight * values[pair]
     found = array(piece(given, context(own, "Bidirectional", rows=2)))
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
-
-
-def built(family: str, *changes: str, layers: int = 6) -> Any:
-    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 61, length: 24}}"
-    config = load(family, [size, *changes])
-    with torch.device("meta"):
-        model = config.build("model", config["size"])
-    return initialise(model, Standard(head="normal"), 0).double().eval()
 
 
 def waves(at: np.ndarray, width: int) -> np.ndarray:
