@@ -13,9 +13,9 @@ import resource
 import time
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -48,8 +48,7 @@ STUDY = {**FILES["study"], "set": {key: value for key, value in TINY.items() if 
 TABLE = {"base": "decoder", **TINY, **FILES["table"], "size": {**TINY["size"], "vocabulary": 16}}
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(typing.NamedTuple):
     """A file with a value under one of its keys, and the command that reads it."""
 
     command: tuple[str, ...]
@@ -195,14 +194,8 @@ def parts(key: str, value: Any) -> Iterator[str]:
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Commands go up to where the training would begin; what they import is imported."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise Trained
-
-    from scaling.training import run
-
-    monkeypatch.setattr(run, "train", stop)
-    monkeypatch.setattr("scaling.studies.estimate.calibrate", stop)
+    for name in ("scaling.training.run.train", "scaling.studies.estimate.calibrate"):
+        monkeypatch.setattr(name, Mock(side_effect=Trained))
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.chdir(tmp_path)
     for name, tree in (("study", STUDY), ("warm", {"base": "decoder", **TINY})):

@@ -17,6 +17,7 @@ from scaling.verbs import command_line as cli
 from scaling.verbs import function_name, function_of
 from scaling.verbs.command_line import VERBS, documented, main
 from scaling.verbs.verb import Flag, Result, verb
+from tests.command_line import refuses
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
 
@@ -117,29 +118,26 @@ def test_keywords_are_overrides_and_a_range_holds_in_python_too():
     overrides = ("optimizer.lr=0.001", "train.tokens=5M", "trainer.max_steps=3")
     assert called == PLAIN | {"second": "b", "overrides": overrides}
     assert verb(trial)("x=1", "a").document == PLAIN | {"overrides": ("x=1",)}
-    with pytest.raises(ScalingError, match="count=0: expected a positive whole number up to 9"):
-        verb(trial)("a", count=0)
-
-
-MISTAKES = {
-    "inspekt": "there is no command 'inspekt'; did you mean 'inspect'?",
-    "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
-    "inspect decoder trainer.max_stepps=3": (
-        "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
-    ),
-    "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
-    "export": "RUN: expected RUN; see `scaling export --help`",
-    "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
-    "inspect decoder --jso": "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
-    "trial a runs=": "runs: expected a folder; write runs=FOLDER",
-    "trial a runs=b --runs c": "runs: is given twice: c and b; give it once",
-    "trial a --json --format list": "format='list': a document of --json has none; leave it out",
-    "trial wrong": "wrong; fix it",
-}
+    refuses("count=0: expected a positive whole number up to 9", verb(trial), "a", count=0)
 
 
 def test_a_mistake_is_one_line_and_exit_2_and_other_troubles_have_codes_of_their_own(capsys):
-    for words, printed in MISTAKES.items():
+    mistakes = {
+        "inspekt": "there is no command 'inspekt'; did you mean 'inspect'?",
+        "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
+        "inspect decoder trainer.max_stepps=3": (
+            "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
+        ),
+        "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
+        "export": "RUN: expected RUN; see `scaling export --help`",
+        "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
+        "inspect decoder --jso": "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
+        "trial a runs=": "runs: expected a folder; write runs=FOLDER",
+        "trial a runs=b --runs c": "runs: is given twice: c and b; give it once",
+        "trial a --json --format list": "format='list': a document of --json has none; leave it out",
+        "trial wrong": "wrong; fix it",
+    }
+    for words, printed in mistakes.items():
         assert main(words.split()) == 2
         assert capsys.readouterr() == ("", f"scaling: {printed}\n")
     for word, code, err in (("full", 74, f"scaling: {FULL}\n"), ("interrupted", 130, "")):

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +16,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import assignments, load, table_file, varied
 from scaling.config.document import Config, document
 from scaling.config.files import names
+from tests.command_line import refuses
 
 SHIPPED = {
     "defaults": """
@@ -58,6 +60,7 @@ SHIPPED = {
           Based: {base: plain}
         """,
 }
+TWO = {"width": 1024, "heads": 8, "head_width": 64}
 
 
 @pytest.fixture
@@ -88,51 +91,44 @@ def refusal(function: Any, *arguments: Any) -> Any:
     return message
 
 
-DOCUMENTS = {
-    "": {},
-    "a: 1\nb: [x, 2.5, null]\n": {"a": 1, "b": ["x", 2.5, None]},
-    "no: 1\n1: 2\n1.5B: {a: b}\n": {"no": 1, "1": 2, "1.5B": {"a": "b"}},
-    "a: &x {b: 1}\nc: *x\n": {"a": {"b": 1}, "c": {"b": 1}},
-    "\ufeffa: 1\n": {"a": 1},
-    "'<<': 1\n": {"<<": 1},
-    "a: {title}\nb: {t: }\n": {"a": "{title}", "b": {"t": None}},
-}
-
-
 def test_a_file_is_plain_values(shelf):
-    for text, tree in DOCUMENTS.items():
+    documents = {
+        "": {},
+        "a: 1\nb: [x, 2.5, null]\n": {"a": 1, "b": ["x", 2.5, None]},
+        "no: 1\n1: 2\n1.5B: {a: b}\n": {"no": 1, "1": 2, "1.5B": {"a": "b"}},
+        "a: &x {b: 1}\nc: *x\n": {"a": {"b": 1}, "c": {"b": 1}},
+        "\ufeffa: 1\n": {"a": 1},
+        "'<<': 1\n": {"<<": 1},
+        "a: {title}\nb: {t: }\n": {"a": "{title}", "b": {"t": None}},
+    }
+    for text, tree in documents.items():
         assert document(shelf("a.yaml", text)).tree == tree
 
 
-TEXT = "no yes on off y NO .nan nan inf 1e999 1:30 190:20:30 2026-11-20 1.2.3 _1 1e e5 ٣ 20M 5%"
-WORDS = "~ null None true True FALSE 0 -7 +7 007 1_000_000 0x1F 0o17 1e-4 1E5 1. .5 -.5e3 .inf -.inf"
-VALUES = [None, None, None, True, True, False, 0, -7, 7, 7, 1_000_000, 31, 15, 1e-4, 1e5, 1.0, 0.5, -500.0]
-
-
 def test_an_unquoted_word_means_what_a_person_means(shelf):
-    text = [*TEXT.split(), "9" * 5000]
-    lines = "".join(f"k{index}: {word}\n" for index, word in enumerate(["", *WORDS.split(), *text]))
+    text = "no yes on off y NO .nan nan inf 1e999 1:30 190:20:30 2026-11-20 1.2.3 _1 1e e5 ٣ 20M 5%"
+    words = "~ null None true True FALSE 0 -7 +7 007 1_000_000 0x1F 0o17 1e-4 1E5 1. .5 -.5e3 .inf -.inf"
+    values = [None, None, None, True, True, False, 0, -7, 7, 7, 1_000_000, 31, 15, 1e-4, 1e5, 1.0, 0.5, -500.0]
+    text = [*text.split(), "9" * 5000]
+    lines = "".join(f"k{index}: {word}\n" for index, word in enumerate(["", *words.split(), *text]))
     found = list(document(shelf("a.yaml", lines)).tree.values())
-    assert list(map(repr, found)) == list(map(repr, [None, *VALUES, float("inf"), -float("inf"), *text]))
-
-
-BOMB = "".join(f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(10)) if n else 'x'}]\n" for n in range(12))
-TAG = "is not read; write the plain value"
-
-REFUSALS = {
-    "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key appears twice; keep one of them",
-    "a: !!python/object/apply:os.system [x]\n": f":python/object/apply:os.system' {TAG}",
-    "a: &x {b: 1}\nc:\n  <<: *x\n": "a.yaml:3: merge keys are not read; name the other file as `base`",
-    "a: 1\n---\nb: 2\n": "a.yaml:2: not YAML: but found another document expected a single document in the stream",
-    "[" * 40 + "]" * 40: "a.yaml:1: nested more than 32 deep; flatten it",
-    BOMB: "more than 50,000 values, aliases written out; write less",
-    b"a: 1\nb: \xff\n": "a.yaml:2: not UTF-8; save it as UTF-8",
-    b"a: " + b"x" * (1 << 20): "a.yaml: the file is over 1,048,576 bytes; write less",
-}
+    assert list(map(repr, found)) == list(map(repr, [None, *values, float("inf"), -float("inf"), *text]))
 
 
 def test_what_is_no_strict_yaml_and_no_file_is_refused_in_one_line_with_its_place(shelf):
-    for text, said in REFUSALS.items():
+    bomb = "".join(f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(10)) if n else 'x'}]\n" for n in range(12))
+    tag = "is not read; write the plain value"
+    refusals = {
+        "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key appears twice; keep one of them",
+        "a: !!python/object/apply:os.system [x]\n": f":python/object/apply:os.system' {tag}",
+        "a: &x {b: 1}\nc:\n  <<: *x\n": "a.yaml:3: merge keys are not read; name the other file as `base`",
+        "a: 1\n---\nb: 2\n": "a.yaml:2: not YAML: but found another document expected a single document in the stream",
+        "[" * 40 + "]" * 40: "a.yaml:1: nested more than 32 deep; flatten it",
+        bomb: "more than 50,000 values, aliases written out; write less",
+        b"a: 1\nb: \xff\n": "a.yaml:2: not UTF-8; save it as UTF-8",
+        b"a: " + b"x" * (1 << 20): "a.yaml: the file is over 1,048,576 bytes; write less",
+    }
+    for text, said in refusals.items():
         message = refusal(document, shelf("a.yaml", text))
         assert message.startswith("a.yaml")
         assert said in message
@@ -189,44 +185,38 @@ def test_layers_in_their_order(shelf):
     assert {key: config.origin[key] for key in origins} == origins
 
 
-TWO = {"width": 1024, "heads": 8, "head_width": 64}
-TINY = {"width": 16, "heads": 2}
-ADAMW = {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95]}
-SECTIONS = {
-    (): {"size": TINY},
-    ("size=1M",): {"size": {"width": 128, "heads": 4}},
-    ("size=two",): {"size": TWO},
-    ("size.width=32", "size=big/one"): {"size": {"width": 32, "heads": 8}},
-    ("size={width: 8, heads: 1}",): {"size": {"width": 8, "heads": 1}},
-    ("data=text",): {"size": {**TINY, "vocabulary": 512}},
-    ("size.vocabulary=64", "data=text"): {"size": {**TINY, "vocabulary": 64}},
-    ("optimizer.lr=1", "optimizer=SGD"): {"optimizer": {"kind": "SGD", "lr": 1}},
-    ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"optimizer": {"kind": "SGD", "lr": 2}},
-    ("--optimizer.lr=None", "optimizer.note={a}: [b] {c}"): {
-        "optimizer": {**ADAMW, "lr": None, "note": "{a}: [b] {c}"}
-    },
-}
-
-
-@pytest.mark.parametrize("words", SECTIONS)
-def test_names_and_keys_of_a_section(shelf, words):
-    ((section, expected),) = SECTIONS[words].items()
-    assert load("plain", words)[section] == expected
-
-
-OVERLAYS = {
-    ("{kind: LayerNorm, bias: true}", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
-    ("{kind: LayerNorm, bias: true}", "RMSNorm"): {"kind": "RMSNorm"},
-    ("LayerNorm", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
-    ("[1, 2]", "[3]"): [3],
-    ("{kind: X, b: {kind: Y, c: 1}}", "{b.kind: Z, b.d: 1}"): {"kind": "X", "b": {"kind": "Z", "d": 1}},
-    ("{b.c.d: 1, b: {c.e: 2}}", "{b.c: Z, b.c.e: 3}"): {"b": {"c": {"kind": "Z", "e": 3}}},
-    ("{eps: 1}", "{kind: '${model.norm}', eps: 2}"): {"kind": "LayerNorm", "bias": True, "eps": 2},
-}
+def test_names_and_keys_of_a_section(shelf):
+    tiny = {"width": 16, "heads": 2}
+    adamw = {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95]}
+    sections = {
+        (): {"size": tiny},
+        ("size=1M",): {"size": {"width": 128, "heads": 4}},
+        ("size=two",): {"size": TWO},
+        ("size.width=32", "size=big/one"): {"size": {"width": 32, "heads": 8}},
+        ("size={width: 8, heads: 1}",): {"size": {"width": 8, "heads": 1}},
+        ("data=text",): {"size": {**tiny, "vocabulary": 512}},
+        ("size.vocabulary=64", "data=text"): {"size": {**tiny, "vocabulary": 64}},
+        ("optimizer.lr=1", "optimizer=SGD"): {"optimizer": {"kind": "SGD", "lr": 1}},
+        ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"optimizer": {"kind": "SGD", "lr": 2}},
+        ("--optimizer.lr=None", "optimizer.note={a}: [b] {c}"): {
+            "optimizer": {**adamw, "lr": None, "note": "{a}: [b] {c}"}
+        },
+    }
+    for words, expected in sections.items():
+        assert {section: load("plain", words)[section] for section in expected} == expected
 
 
 def test_a_kind_replaces_and_the_rest_is_laid_over(shelf):
-    for (below, above), expected in OVERLAYS.items():
+    overlays = {
+        ("{kind: LayerNorm, bias: true}", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
+        ("{kind: LayerNorm, bias: true}", "RMSNorm"): {"kind": "RMSNorm"},
+        ("LayerNorm", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
+        ("[1, 2]", "[3]"): [3],
+        ("{kind: X, b: {kind: Y, c: 1}}", "{b.kind: Z, b.d: 1}"): {"kind": "X", "b": {"kind": "Z", "d": 1}},
+        ("{b.c.d: 1, b: {c.e: 2}}", "{b.c: Z, b.c.e: 3}"): {"b": {"c": {"kind": "Z", "e": 3}}},
+        ("{eps: 1}", "{kind: '${model.norm}', eps: 2}"): {"kind": "LayerNorm", "bias": True, "eps": 2},
+    }
+    for (below, above), expected in overlays.items():
         shelf("below.yaml", f"base: plain\nmodel.x: {below}\n")
         shelf("above.yaml", f"base: below.yaml\nmodel.x: {above}\n")
         assert load("above.yaml")["model.x"] == expected
@@ -344,11 +334,7 @@ def test_what_is_saved_loads_as_the_same_config_and_is_whole_or_as_it_was(shelf,
     assert "  width: 512  # configs/size/big.yaml:1\n" in text
     assert '  name: "1M"  # command line\n' in text
     assert load("saved.yaml").tree == document("saved.yaml").tree == config.tree
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(ScalingError, match="No space left on device; free some space"):
         load("plain").save("saved.yaml")
     assert Path("saved.yaml").read_text() == text
@@ -357,5 +343,4 @@ def test_what_is_saved_loads_as_the_same_config_and_is_whole_or_as_it_was(shelf,
 def test_a_mixture_of_a_file_that_names_itself_is_one_line(tmp_path):
     file = tmp_path / "mix.yaml"
     file.write_text("data: {kind: Mixture, domains: {a: mix.yaml, b: python}, shares: {a: 1, b: 1}}\n")
-    with pytest.raises(ScalingError, match=r"mix.yaml:1: .*the config includes itself: mix.yaml → mix.yaml"):
-        load("decoder", [f"data={file}"])
+    refuses("mix.yaml:1: .*the config includes itself: mix.yaml → mix.yaml", load, "decoder", [f"data={file}"])

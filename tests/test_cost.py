@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 MODELS = sorted(path.stem for path in (shipped() / "model").glob("*.yaml"))
 OF_RECORD = [name for name in MODELS if (shipped() / "size" / f"{name}.yaml").exists()]
 SMALL = "size={width: 32, layers: 2, heads: 4, vocabulary: 96, length: 16}"
+FITTED = {"longformer": "window=3", "bigbird": "block=1", "t_dmca": "size=4"}  # to the length
 
 
 def count_of(model: str, size: str) -> int:
@@ -103,9 +104,6 @@ def test_the_goldens_of_vaswani_are_the_published_counts():
         if row["params_m_published"] and size != "big":
             larger = (found + (41100 - 37000) * int(row["d_model"])) / 1e6
             assert larger == pytest.approx(float(row["params_m_published"]), abs=0.51), row
-
-
-FITTED = {"longformer": "window=3", "bigbird": "block=1", "t_dmca": "size=4"}  # to the length
 
 
 @pytest.mark.parametrize("name", MODELS)

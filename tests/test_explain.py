@@ -29,38 +29,26 @@ def test_every_kind_is_explained_with_its_formula_and_keys():
     assert gated["keys"]["bias"] == {"type": "true or false", "needed": False, "default": False}
 
 
-def test_a_piece_of_ones_own_is_explained_beside_ours_and_is_safe_to_show(tmp_path, capsys):
-    mine = 'class Halved:\n    """FFN(x) = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n'
-    (tmp_path / "mine.py").write_text(f"{mine}\n    def __init__(self, shape, *, times: int = 1): ...\n")
-    document = printed(capsys, "explain", "channel", "--extend", tmp_path / "mine.py", "--json")
-    kinds = {kind["kind"]: kind for kind in document["kinds"]}
-    assert "Gated" in kinds
-    assert kinds["Halved"]["citation"] == "A paper, 2026"
-    assert kinds["Halved"]["keys"]["times"]["default"] == 1
-    shown = scaling.explain("Halved")._repr_html_()
-    assert ("<b>" in shown, "&lt;b&gt;1" in shown) == (False, True)
-
-
-EXPLAINED = {
-    "Rotary": ["position", "10000.0", "Su et al. 2021"],
-    "law": ["chinchilla", "power_law_c", "Hoffmann et al. 2022"],
-    "chinchilla": ["E + A N^-α + B D^-β", "alpha", "nats"],
-    "study": ["question", "grid", "held_out", "needed"],
-    "size": ["width", "key_heads", "100k", "gpt2"],
-    "table": ["base", "rows", "table.seeds", "baseline", "size"],
-    "held_out": ["study", "test the fit"],
-    "quickstart": ["configs/study/quickstart.yaml", "entropy"],
-    "plan": ["scaling plan --help"],
-}
-
-
 def test_a_name_that_a_config_writes_is_explained_and_an_unknown_one_is_one_line(capsys):
-    for name, words in EXPLAINED.items():
+    explained = {
+        "Rotary": ["position", "10000.0", "Su et al. 2021"],
+        "law": ["chinchilla", "power_law_c", "Hoffmann et al. 2022"],
+        "chinchilla": ["E + A N^-α + B D^-β", "alpha", "nats"],
+        "study": ["question", "grid", "held_out", "needed"],
+        "size": ["width", "key_heads", "100k", "gpt2"],
+        "table": ["base", "rows", "table.seeds", "baseline", "size"],
+        "held_out": ["study", "test the fit"],
+        "quickstart": ["configs/study/quickstart.yaml", "entropy"],
+        "plan": ["scaling plan --help"],
+    }
+    for name, words in explained.items():
         text = printed(capsys, "explain", name)
         assert [word for word in words if word not in text] == [], name
         assert text == f"{scaling.explain(name)}\n"
     for name, fix in (("block.chanel", "there is no slot 'chanel'; did you mean 'channel'?"), ("Rotray", "'Rotary'?")):
         assert refused(capsys, "explain", name).endswith(fix)
+    # A key whose name a kind has too.
+    assert printed(capsys, "explain", "train.tokens", "--json")["keys"].keys() == {"train.tokens"}
 
 
 def test_every_key_law_command_and_shipped_name_is_explained():
@@ -74,12 +62,7 @@ def test_every_key_law_command_and_shipped_name_is_explained():
         assert scaling.explain(name).document
 
 
-def test_a_key_is_explained_where_a_kind_has_its_name_too(capsys):
-    assert printed(capsys, "explain", "train.tokens", "--json")["keys"].keys() == {"train.tokens"}
-
-
-# `--extend FILE.py`: a class of one's own joins any slot. In use: tests/examples, and tests/studies in workers.
-
+# Files for `--extend`; in use: tests/examples, and tests/studies in workers.
 LAW = (Path(__file__).parents[1] / "examples" / "own_law" / "law.py").read_text()
 KIND = 'class Mine{0}:\n    """Mine. (Doe 2026)"""\n\n    slot = "{1}"\n\n\n'
 
@@ -89,8 +72,16 @@ def written(folder: Path, text: str) -> str:
     return str(folder / "mine.py")
 
 
-def test_a_class_joins_any_slot_and_is_explained(tmp_path, capsys):
-    path = written(tmp_path, "".join(KIND.format(number, slot) for number, slot in enumerate(schema.SLOTS)))
+def test_a_class_joins_any_slot_and_is_explained_beside_ours_and_safe_to_show(tmp_path, capsys):
+    mine = 'class Halved:\n    """FFN(x) = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n'
+    mine += "\n    def __init__(self, shape, *, times: int = 1): ...\n\n\n"
+    path = written(tmp_path, mine + "".join(KIND.format(number, slot) for number, slot in enumerate(schema.SLOTS)))
+    document = printed(capsys, "explain", "channel", "--extend", path, "--json")
+    kinds = {kind["kind"]: kind for kind in document["kinds"]}
+    assert "Gated" in kinds
+    assert (kinds["Halved"]["citation"], kinds["Halved"]["keys"]["times"]["default"]) == ("A paper, 2026", 1)
+    shown = scaling.explain("Halved")._repr_html_()
+    assert ("<b>" in shown, "&lt;b&gt;1" in shown) == (False, True)
     for number, slot in enumerate(schema.SLOTS):
         (kind,) = printed(capsys, "explain", f"Mine{number}", "--extend", path, "--json")["kinds"]
         assert slot in kind["slots"]

@@ -11,6 +11,7 @@ from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 import scaling
 from scaling.laws.figures import learning_curves, loss_against, ordered
 from scaling.laws.points import load_points
+from tests.laws.conftest import LAW, THETA, runs
 
 
 def bands(axes):
@@ -27,30 +28,24 @@ def numbers(axes):
     return np.concatenate(points)
 
 
-def chinchilla(N, D, noise=0.0):
-    loss = 1.8 + 480 * N**-0.34 + 2100 * D**-0.37
-    return loss * np.exp(noise * np.random.default_rng(0).standard_normal(N.shape))
-
-
 @pytest.fixture(scope="module")
 def fit():
     N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 4), np.geomspace(1e9, 1e11, 5)))
-    runs = {"run": [f"run-{row}" for row in range(20)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
-    return scaling.fit(runs, hold_out="N>=2e9", level=0.8, intervals="t", starts=64, objective="log_squared")
+    table = {"run": [f"run-{row}" for row in range(20)], "C": 6 * N * D, **runs(N, D, 0.003)}
+    return scaling.fit(table, hold_out="N>=2e9", level=0.8, intervals="t", starts=64, objective="log_squared")
 
 
 @pytest.fixture(scope="module")
 def pictures(fit):
     N, tokens = np.repeat(np.geomspace(1e7, 1e10, 6), 12), np.tile(np.geomspace(1, 300, 12), 6)
     D = N * tokens
-    curves = {"run": [f"{size:.0f}" for size in N], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D)}
+    curves = {"run": [f"{size:.0f}" for size in N], "C": 6 * N * D, **runs(N, D)}
     C, tilt = np.repeat(np.geomspace(1e18, 1e21, 5), 9), np.tile(np.geomspace(0.1, 10, 9), 5)
     size = tilt * (C / 600) ** 0.5
-    isoflop = {"N": size, "D": C / (6 * size), "C": C, "loss": chinchilla(size, C / (6 * size))}
+    isoflop = {"C": C, **runs(size, C / (6 * size))}
     U = np.tile([1e9, 3e9, 1e10, 3e10], 15)
-    repeated = {"N": np.repeat(np.geomspace(1e7, 1e9, 5), 12), "D": U * np.tile(np.repeat([1, 4, 16], 4), 5), "U": U}
-    repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
-    fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
+    N, D = np.repeat(np.geomspace(1e7, 1e9, 5), 12), U * np.tile(np.repeat([1, 4, 16], 4), 5)
+    repeated, fixed = {"U": U, **runs(N, D, 0.01)}, dict(zip(LAW.parameter_names, THETA))
     three = scaling.laws.fit("data_constrained", repeated, fixed=fixed, starts=24)
     return {
         **fit.pictures,
@@ -61,14 +56,9 @@ def pictures(fit):
     }
 
 
-NAMES = {
-    *("loss_against_N", "loss_against_D", "loss_against_C", "contours", "residuals"),
-    *("extrapolation", "isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"),
-}
-
-
 def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyond_the_page(pictures, tmp_path):
-    assert set(pictures) == NAMES
+    of_points = {"contours", "residuals", "extrapolation", *(f"loss_against_{column}" for column in "NDC")}
+    assert set(pictures) == of_points | {"isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"}
     for name, picture in pictures.items():
         assert re.search(r"\d points?[.,]", picture.caption), name
         for axes in picture.panels:
@@ -94,7 +84,6 @@ def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyo
 
 
 def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures):
-    """The band of a new run lies around that of the mean."""
     picture = pictures["loss_against_N"]
     assert "Dark bands: 80% interval of the mean; light bands: 80% interval of a new run." in picture.caption
     run, mean, *_ = bands(picture.panels[0])
@@ -122,10 +111,10 @@ def test_ordered_colours_grow_lighter_evenly():
 def test_a_column_that_the_law_does_not_read_may_have_gaps_and_numbers_may_be_words():
     N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 4), np.geomspace(1e9, 1e11, 5)))
     gaps, words = np.where(N > 3e9, np.nan, N), [f"{tokens / 1e6:.0f}M" for tokens in D]
-    runs = {"run": [f"run-{row % 4}" for row in range(20)], "step": np.arange(20), "C": gaps, "seen": words}
-    runs["loss"] = chinchilla(N, D, 0.003)
+    table = {"run": [f"run-{row % 4}" for row in range(20)], "step": np.arange(20), "C": gaps, "seen": words}
+    table["loss"] = runs(N, D, 0.003)["loss"]
     for columns, law in (({"N": N, "D": D}, "chinchilla"), ({"N": gaps}, "L(seen) = E + A*seen^-a")):
-        fit = scaling.fit({**runs, **columns}, law=law, hold_out="loss<2.5", intervals="none", starts=24)
+        fit = scaling.fit({**table, **columns}, law=law, hold_out="loss<2.5", intervals="none", starts=24)
         assert ("learning_curves" in fit.pictures) == ("D" in columns)
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from scaling.base import atomic, json_lines
-from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data import rows as row_files
-from tests.command_line import refused
+from tests.command_line import refused, refuses
 
 GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {
@@ -60,8 +59,7 @@ def test_a_file_without_fields_is_one_line_and_a_pipe_is_not_waited_for(verb, tm
 def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
     (tmp_path / "train.jsonl").write_bytes(b"null\n")
     corpus = build("corpus", {"kind": "Hub", "path": str(tmp_path), "revision": "main"})
-    with pytest.raises(ScalingError, match=r"train.jsonl:1: is not a record"):
-        list(corpus.snapshot(tmp_path).documents())
+    refuses("train.jsonl:1: is not a record", lambda: list(corpus.snapshot(tmp_path).documents()))
 
 
 def test_fields_that_other_records_have_are_empty(tmp_path, monkeypatch):
@@ -88,16 +86,14 @@ def test_a_json_file_may_be_one_array(tmp_path):
         "[" * 100_000: "a.json: is nested more than 100 deep",
     }.items():
         file.write_text(text)
-        with pytest.raises(ScalingError, match=said):
-            list(row_files.read(file))
+        refuses(said, list, row_files.read(file))
 
 
 @pytest.mark.parametrize("layout", ["squad", "dialogue"])
 def test_layouts_of_json_are_one_line_too(layout, tmp_path):
     for content in (b"null", b'{"data": [null]}', b"[" * 100_000, b'{"turns": null}', b"\xff\xfe"):
         (tmp_path / "a.json").write_bytes(content)
-        with pytest.raises(ScalingError, match=r"a\.json"):
-            list(build("layout", layout).rows([tmp_path / "a.json"], None, "csv"))
+        refuses(r"a\.json", list, build("layout", layout).rows([tmp_path / "a.json"], None, "csv"))
 
 
 def test_a_pipe_or_a_device_is_written_to_and_not_replaced(tmp_path):

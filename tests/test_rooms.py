@@ -1,6 +1,7 @@
 """A room imports only rooms that stand before it; a slot of the model no sibling slot but patterns; the whole wheel."""
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -28,8 +29,6 @@ ALONE = {
 }
 SLOTS_OF_MODEL = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.model.")}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-
-
 MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
 
 
@@ -76,6 +75,4 @@ def test_the_wheel_has_code_and_configs(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     tracked = subprocess.check_output(["git", "ls-files", "scaling", "configs"], cwd=ROOT, text=True).splitlines()
-    assert names == {
-        name.replace("configs/", "scaling/_configs/") if name.startswith("configs/") else name for name in tracked
-    }
+    assert names == {re.sub("^configs/", "scaling/_configs/", name) for name in tracked}

@@ -53,23 +53,19 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     assert "it was altered: its hash does not fit" in refused(capsys, "data", "show", *words)
 
 
-MISTAKES = {
-    "shew python": "there is no command 'data shew'; did you mean 'data show'?",
-    "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
-    "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
-    "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
-    "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
-}
-
-
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    for arguments, message in MISTAKES.items():
+    mistakes = {
+        "shew python": "there is no command 'data shew'; did you mean 'data show'?",
+        "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
+        "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
+        "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
+        "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
+    }
+    for arguments, message in mistakes.items():
         assert message in refused(capsys, "data", *arguments.split())
 
 
-def test_shipped_data_are_listed_with_what_is_prepared_of_them(
-    capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path
-) -> None:
+def test_shipped_data_are_listed_with_what_is_prepared_of_them(capsys, words, tmp_path):
     folder = shipped() / "data"
     names = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
     listed = printed(capsys, "data", "list", "--json")

@@ -5,13 +5,13 @@ import json
 import time
 
 import numpy as np
-import pandas
 import pytest
 
 import scaling
 from scaling.laws.fit import MOST_POINTS
 from scaling.verbs.command_line import main
 from tests.command_line import refused
+from tests.laws.conftest import write
 
 TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
 MAP = ["--map", "N=params", "D=tokens", "loss=final"]
@@ -19,11 +19,6 @@ MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 
 def loss(N, D):
     return TRUTH["E"] + TRUTH["A"] * N ** -TRUTH["alpha"] + TRUTH["B"] * D ** -TRUTH["beta"]
-
-
-def write(path, columns):
-    pandas.DataFrame(columns).to_csv(path, index=False)
-    return str(path)
 
 
 def columns():
@@ -89,7 +84,6 @@ def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add
 
 
 def test_weights_count(tmp_path, capsys):
-    """A run of almost no weight is left out."""
     path = write(tmp_path / "points.csv", {**columns(), "trust": [1e-12, *[1] * 35]})
     words = [path, *MAP, "--intervals", "none", "--objective", "log_squared"]
     every, weighted, others = (
@@ -100,7 +94,6 @@ def test_weights_count(tmp_path, capsys):
 
 
 def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, capsys):
-    """Six points along each run share an error: intervals that take them for independent are too narrow."""
     rng = np.random.default_rng(3)
     N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 24), np.geomspace(1e8, 1e11, 6), indexing="ij"))
     shared = np.repeat(rng.standard_normal(24), 6) + 0.3 * rng.standard_normal(len(N))
@@ -112,8 +105,6 @@ def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, cap
     wide, narrow = (document["intervals"]["alpha"] for document in (together, apart))
     assert wide["high"] - wide["low"] > 1.2 * (narrow["high"] - narrow["low"])
 
-
-# What is refused.
 
 OPTIONS = {
     "--map N=param": "did you mean 'params'?",
@@ -149,15 +140,15 @@ def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_i
     assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
 
 
-def tables():
-    """Tables that determine no law, by what the line says."""
+@pytest.mark.filterwarnings("error")
+def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
     runs = columns()
     L, line = runs["final"], np.geomspace(1e7, 1e10, 20)
     noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
     on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise}
     sizes, steps = np.array([10, 20, 50, 100, 300, 1000]), np.arange(1, MOST_POINTS + 2)
     toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06}
-    return {
+    tables = {
         "4 distinct scales (N, D) cannot determine 5 parameters; add 1": {name: runs[name][:22:7] for name in runs},
         "the loss rises with N and D, where chinchilla can only fall": toy,
         "correct 1 of 36 rows": {**runs, "final": [-1, *L[1:]]},
@@ -165,11 +156,7 @@ def tables():
         "all 20 points lie on D = 20 N: chinchilla is not identified": on_a_line,
         f"{MOST_POINTS + 1:,} rows are more than": {"params": steps, "tokens": steps, "final": 2 + 1 / steps},
     }
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
-    for what, table in tables().items():
+    for what, table in tables.items():
         path = write(tmp_path / "points.csv", table)
         begun = time.process_time()
         assert what in refused(capsys, "fit", path, *MAP)

@@ -132,15 +132,11 @@ def test_doctor_fits_on_a_screen(ask, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "✗  versions   no-such-package is not installed; pip install no-such-package" in capsys.readouterr().out
 
 
-BAD = ["runs nosuch", "runs ../../etc", "runs run=elsewhere", "show", "show ffff", "show ../x", "show \x1b[2J"]
-BAD += ["diff ffff ffff", "diff no_such_config gpt2", "gc --yes"]
-
-
 def test_bad_input_is_one_line(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line, folder in [
-        *((line, ledger.root) for line in BAD),
-        *((line, tmp_path / "none") for line in ("runs", "gc")),
-    ]:
+    bad = ["runs nosuch", "runs ../../etc", "runs run=elsewhere", "show", "show ffff", "show ../x", "show \x1b[2J"]
+    bad += ["diff ffff ffff", "diff no_such_config gpt2", "gc --yes"]
+    cases = [*((line, ledger.root) for line in bad), *((line, tmp_path / "none") for line in ("runs", "gc"))]
+    for line, folder in cases:
         error = refused(capsys, *line.split(), f"runs={folder}")
         assert "\x1b" not in error
         assert ("there is no ledger here" in error) == (folder != ledger.root)

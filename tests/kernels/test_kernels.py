@@ -1,6 +1,4 @@
-"""Every compiled kernel with every kind of input: layouts, sizes, empty dimensions, NaN, infinite and huge numbers;
-and what the kernels promise beyond their formulas.
-"""
+"""Every compiled kernel with every kind of input, and what the kernels promise beyond their formulas."""
 
 import math
 import random
@@ -16,16 +14,7 @@ from torch import Tensor
 from scaling.base.batch import IGNORE
 from scaling.kernels import operations
 from scaling.kernels.compiled import absent
-from scaling.kernels.operations import (
-    Softmax,
-    activated,
-    attention,
-    convolved,
-    cross_entropy,
-    gated,
-    layer_norm,
-    rms_norm,
-)
+from scaling.kernels.operations import activated, attention, convolved, cross_entropy, gated, layer_norm, rms_norm
 
 pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 
@@ -53,7 +42,7 @@ def _hidden(logits: Tensor) -> Tensor:
 def _softmax(logits: Tensor, added: Tensor | None = None) -> Tensor:
     """Autograd refuses to change a leaf in place, which one with gaps is not."""
     heads = 1 if added is None else added.shape[1]
-    return Softmax.apply(logits * 1 if logits.is_contiguous() else logits, added, heads, 0.3, added is None)
+    return operations.Softmax.apply(logits * 1 if logits.is_contiguous() else logits, added, heads, 0.3, added is None)
 
 
 def _torch_softmax(logits: Tensor, added: Tensor | None = None) -> Tensor:
@@ -126,6 +115,8 @@ KERNELS = {
 # Rows that end within the lanes of every processor, and beyond them.
 SMALL = {"b": 3, "t": 5, "w": 7, "s": 6, "h": 4, "g": 2, "d": 6, "e": 5, "c": 2, "v": 9, "k": 3}
 LARGE = {"b": 2, "t": 19, "w": 35, "s": 37, "h": 2, "g": 1, "d": 20, "e": 17, "c": 9, "v": 41, "k": 5}
+THREADED = {"b": 6, "t": 60, "w": 48, "s": 60, "h": 4, "g": 2, "d": 8, "e": 8, "c": 4, "v": 83, "k": 5}
+HUGE = 3e38  # in a gradient the order of two products decides whether it overflows
 TYPES = (torch.float32, torch.bfloat16)
 TYPED = [(name, dtype) for name in KERNELS for dtype in TYPES[: 1 if "attention" in name else 2]]
 EACH = pytest.mark.parametrize(("name", "dtype"), TYPED, ids=str)
@@ -209,9 +200,6 @@ def test_an_empty_dimension_gives_what_torch_gives(name):
             torch.testing.assert_close(one.double(), other, atol=2e-2, rtol=2e-2, equal_nan=True)
 
 
-HUGE = 3e38  # in a gradient the order of two products decides whether it overflows
-
-
 def specials(own: Tensor) -> Iterator[tuple[Tensor, str]]:
     """A tensor with every special number at its beginning, its middle and its end. Every NaN has its bits: a signalling
     one and a quiet one, with payloads low and high, of both signs.
@@ -278,9 +266,6 @@ def test_a_query_that_may_see_nothing_has_an_average():
     mixed = _attend(q, k, v, torch.full((1, 1, 6, 6), torch.finfo(torch.float32).min))
     torch.testing.assert_close(mixed, v.mean(1, keepdim=True).expand_as(mixed))
     assert all(x.isfinite().all() for x in torch.autograd.grad(mixed.sum(), inputs))
-
-
-THREADED = {"b": 6, "t": 60, "w": 48, "s": 60, "h": 4, "g": 2, "d": 8, "e": 8, "c": 4, "v": 83, "k": 5}
 
 
 def test_the_number_of_threads_changes_no_bit():

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 from scaling.laws import fit, named
@@ -32,6 +33,12 @@ def grid(sizes, budgets, noise=0.0, **law):
     """Runs of every size at every number of tokens."""
     N, D = (axis.ravel() for axis in np.meshgrid(sizes, budgets))
     return runs(N, D, noise, **law)
+
+
+def write(path, columns):
+    """The name of a CSV file with these columns."""
+    pandas.DataFrame(columns).to_csv(path, index=False)
+    return str(path)
 
 
 def width(interval):

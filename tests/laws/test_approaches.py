@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.base.errors import ScalingError
 from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, envelope, fit_power_law, isoflop
 from scaling.laws.intervals import student
 from scaling.laws.points import Points
+from tests.command_line import refuses
 from tests.laws.conftest import width
 
 BUDGETS = np.geomspace(1e18, 1e21, 5)
@@ -52,8 +52,7 @@ def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason()
     assert found.law == shuffled.law, "permuted rows change no digit"
     assert [minimum.refused for minimum in found.minima] == [*[None] * 5, AT_THE_EDGE, INVERTED, TOO_FEW]
     assert found.law.exponent.estimate == pytest.approx(0.5, rel=1e-9)
-    with pytest.raises(ScalingError, match="the seed noise moves the minimum to the edge"):
-        isoflop(valley(), kind="akima", noise=5.0)  # draws negative losses
+    refuses("the seed noise moves the minimum to the edge", isoflop, valley(), kind="akima", noise=5.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,5 +112,4 @@ def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law(
     assert width(exponent) == pytest.approx(2 * student(0.95, 8) * np.sqrt(8 * np.var(exponents)))
     largest_best = table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best")
     for wrong, what in ((training(sizes=3), "four sizes or more"), (largest_best, "not closed")):
-        with pytest.raises(ScalingError, match=what):
-            envelope(wrong)
+        refuses(what, envelope, wrong)

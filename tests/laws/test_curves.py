@@ -9,10 +9,10 @@ import pytest
 import scaling
 from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
-from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.curves import Curve, Sizes, columns_of, covariance, fit_curves, places_of, read_curves
 from scaling.laws.points import load_points
+from tests.command_line import refuses
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
 LAW = CURVE_LAWS["multi_power"]
@@ -114,5 +114,4 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
         "validation": table.assign(validation=np.where(table["N"] > 3e4, "a", "b")),
         "learning rates below 0, missing, or all 0": table.assign(lr=table["lr"].where(~last, -1e-3)),
     }.items():
-        with pytest.raises(ScalingError, match=what):
-            scaling.fit_curves(wrong)
+        refuses(what, scaling.fit_curves, wrong)

@@ -1,6 +1,7 @@
 """The table of a fit: every format and folder, counts, units, definitions, and what is not a table, in one line."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,9 @@ import pandas
 import pytest
 
 import scaling
-from scaling.base.errors import ScalingError
 from scaling.laws.points import load_points
 from scaling.ledger import Ledger
+from tests.command_line import refuses
 from tests.laws.conftest import study
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
@@ -37,8 +38,7 @@ def test_every_format_and_folder_gives_the_same_points(tmp_path):
         assert [table.numbers(name).tolist() for name in ("N", "D", "loss")] == [RUNS[n] for n in ("N", "D", "loss")]
     FRAME.to_csv(sweep / "points.csv", index=False)
     assert load_points(sweep).source == str(sweep / "points.csv")
-    with pytest.raises(ScalingError, match=r"holds 2 tables; name one of them: studies/first/.*, sweeps/lr-12ab34cd/"):
-        load_points(ledger)
+    refuses(r"holds 2 tables; name one of them: studies/first/.*, sweeps/lr-12ab34cd/", load_points, ledger)
 
 
 def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path):
@@ -81,69 +81,52 @@ def test_perplexity_and_bits_are_converted_once_where_a_person_or_a_formula_says
         ("bpb", "bits_per_byte", loss / np.log(2), "bpb*0.6931471805599453"),
     ):
         table = {"N": RUNS["N"], column: values.tolist()}
-        with pytest.raises(ScalingError, match=f"write --define loss={unit} to convert it"):
-            load_points(table, rename={"loss": column})
+        refuses(f"write --define loss={unit} to convert it", load_points, table, rename={"loss": column})
         points = load_points(table, rename={"loss": column}, define={"loss": unit})
         computed = load_points({**table, "loss": values}, rename={"loss": formula})
         for table in (points, computed):
             assert table.numbers("loss") == pytest.approx(loss)
-    with pytest.raises(ScalingError, match="is perplexity by its name"):
-        load_points({**RUNS, "val-ppl": np.exp(loss)}, rename={"loss": "`val-ppl`"})
-    with pytest.raises(ScalingError, match=r"loss=0\.9.*is not a perplexity, which is 1 or more"):
-        load_points({**RUNS, "loss": [0.9, *RUNS["loss"][1:]]}, define={"loss": "perplexity"})
-    with pytest.raises(ScalingError, match=r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100"):
-        load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]}).numbers("accuracy")
+    named, low = {**RUNS, "val-ppl": np.exp(loss)}, {**RUNS, "loss": [0.9, *RUNS["loss"][1:]]}
+    refuses("is perplexity by its name", load_points, named, rename={"loss": "`val-ppl`"})
+    refuses(r"loss=0\.9.*is not a perplexity, which is 1 or more", load_points, low, define={"loss": "perplexity"})
+    percent = load_points({**RUNS, "accuracy": [26.0, 40.0, 71.0]})
+    refuses(r"accuracy=71.*is a fraction, from 0 to 1.*accuracy/100", percent.numbers, "accuracy")
 
 
 def test_the_table_s_own_column_holds_runs_out():
     columns = study(36)
     table = {**columns, "held_out": np.where(columns["N"] > 9e9, "yes", "no").tolist()}
-    by_condition, by_column = (
-        scaling.fit(*words, hold_out=hold_out, **FEW).document
-        for words, hold_out in (((columns,), "N>9e9"), ((table,), None))
-    )
+    by_condition = scaling.fit(columns, hold_out="N>9e9", **FEW).document
+    by_column = scaling.fit(table, **FEW).document
     assert by_column["held_out"] == by_condition["held_out"] is not None
     assert scaling.fit(table, hold_out="none", **FEW).document["points"]["held_out"] == 0
-    with pytest.raises(ScalingError, match="held_out='maybe': is neither 0 nor 1"):
-        scaling.fit({**columns, "held_out": ["maybe"] * 36})
-
-
-REFUSED = {
-    "did you mean 'loss'": lambda: load_points(RUNS, rename={"D": "lss"}),
-    "from itself": lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}),
-    "mixes 'c4' and 'pile'": lambda: load_points({**RUNS, "validation": ["c4", "c4", "pile"]}),
-    "1 run is in the table more than once": lambda: load_points({**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}),
-}
-FILES = {
-    "ragged.csv": (b"N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
-    "word.csv": (b"N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
-    "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
-    "broken.jsonl": (b'{"N": 1, "loss": 2}\n{"N": \n', "broken.jsonl:2: is not JSON"),
-    "broken.parquet": (b"not parquet", "is not parquet"),
-    "wrod.csv": (None, "did you mean 'word.csv'?"),
-}
+    refuses("held_out='maybe': is neither 0 nor 1", scaling.fit, {**columns, "held_out": ["maybe"] * 36})
 
 
 def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_path):
-    reads = dict(REFUSED)
-    for name, (content, what) in FILES.items():
+    files = {
+        "ragged.csv": (b"N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
+        "word.csv": (b"N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
+        "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
+        "broken.parquet": (b"not parquet", "is not parquet"),
+        "wrod.csv": (None, "did you mean 'word.csv'?"),
+    }
+    twice = {**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}
+    assert refuses("did you mean 'loss'", load_points, RUNS, rename={"D": "lss"}).fix
+    assert refuses("from itself", load_points, RUNS, rename={"C": "M*N", "M": "C/N"}).fix
+    assert refuses("mixes 'c4' and 'pile'", load_points, {**RUNS, "validation": ["c4", "c4", "pile"]}).fix
+    assert refuses("1 run is in the table more than once", load_points, twice).fix
+    for name, (content, what) in files.items():
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        reads[what] = lambda name=name: load_points(tmp_path / name)
-    for what, call in reads.items():
-        with pytest.raises(ScalingError) as caught:
-            call()
-        assert what in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert caught.value.fix, "every refusal says how to fix it"
+        assert refuses(re.escape(what), load_points, tmp_path / name).fix
 
 
 def test_words_under_the_name_of_a_column_of_numbers_are_refused_where_a_law_reads_them(tmp_path):
     FRAME.assign(bits=["fp8", "bf16", "8"], depth="deep").to_csv(tmp_path / "words.csv", index=False)
     points = load_points(tmp_path / "words.csv")
     assert list(points["depth"]) == ["deep"] * 3
-    with pytest.raises(ScalingError, match="bits='fp8': is not a number"):
-        points.numbers("bits")
+    refuses("bits='fp8': is not a number", points.numbers, "bits")
 
 
 def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_that_is_there_twice():
@@ -151,5 +134,4 @@ def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_tha
         assert len(set(load_points({**RUNS, "trunk": trunks})["trunk"])) == 3
     assert "trunk" not in load_points({**RUNS, "trunk": ["", "", ""]})
     rows = {name: [*values, values[-1]] for name, values in RUNS.items() if name != "run"}
-    with pytest.raises(ScalingError, match="in the table more than once"):
-        load_points({**rows, "U": [1.0, 2.0, float("nan"), float("nan")]})
+    refuses("in the table more than once", load_points, {**rows, "U": [1.0, 2.0, float("nan"), float("nan")]})

@@ -9,14 +9,18 @@ import pytest
 from scipy.stats import t
 
 import scaling
-from scaling.base.errors import ScalingError
 from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
 from scaling.laws.held_out import back_test, candidates, choose, judge
 from scaling.laws.intervals import METHODS, student
 from scaling.laws.predict import Discrepancy
+from tests.command_line import refuses
 from tests.laws.conftest import FARSEER, LAW, grid, study, width
 
 FEW: dict[str, Any] = {"starts": 64}
+WIDE = np.geomspace(1e8, 6e9, 8), np.geomspace(1e9, 5e11, 8)
+SIGMOID, FAR, CHANCE = named("task_sigmoid"), {"N": 8e9, "D": 3.2e11}, {"task_b": 0.25}
+LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
+STEPS = composed(LAW, SIGMOID)
 
 
 def bent(n=60, noise=0.003, bend=0.0, seed=0):
@@ -72,13 +76,6 @@ def test_new_runs_lie_inside_as_often_as_the_level_and_larger_ones_of_a_wrong_fo
     assert np.mean(inside) > 0.9
 
 
-SIGMOID = named("task_sigmoid")
-LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
-STEPS = composed(LAW, SIGMOID)
-FAR = {"N": 8e9, "D": 3.2e11}
-CHANCE = {"task_b": 0.25}
-
-
 def scores(examples=2000, sizes: tuple[float, float] = (1e8, 3e9), noise=0.005, shared=0.0):
     """30 runs; `shared` is an error of the score that a run's error of the loss brings, in scores per nat."""
     rng, N = np.random.default_rng(0), np.repeat(np.geomspace(*sizes, 5), 6)
@@ -131,8 +128,7 @@ def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part
     judged = judge(again, Points(columns).hold_out(np.arange(30) >= 24)[1], method="t")
     assert len(judged.observed) == 5
     assert np.abs(judged.relative_errors).max() < 0.05
-    with pytest.raises(ScalingError, match="no run has a score"):
-        fit_two_steps(STEPS, columns | {"accuracy": np.full(30, np.nan)})
+    refuses("no run has a score", fit_two_steps, STEPS, columns | {"accuracy": np.full(30, np.nan)})
 
 
 @pytest.mark.filterwarnings("error")
@@ -158,10 +154,6 @@ def test_a_score_of_zero_has_an_error_in_its_own_unit():
     for text in (f"largest error {run['error']:.4f}", f"{row['mean_absolute_error']:.4f}"):
         assert text in str(fitted)
     assert f"+{run['error']:.4f}" in fitted.format("markdown")
-
-
-NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
-WIDE = np.geomspace(1e8, 6e9, 8), np.geomspace(1e9, 5e11, 8)
 
 
 def table(count=40, noise=0.003, seed=0):
@@ -214,7 +206,8 @@ def test_a_law_that_is_chosen_holds_the_score_of_guessing_where_the_table_states
 
 def printed(text: str) -> list[bool]:
     """Whether each held-out run lies inside the interval of a new run, as a reader of the text sees it."""
-    line = rf"r1-\d+\W.*?({NUMBER})\W+{NUMBER}\W+{NUMBER} to {NUMBER}\W+({NUMBER}) to ({NUMBER})\W+(yes|no)"
+    number = r"-?[\d.]+(?:e[+-]?\d+)?"
+    line = rf"r1-\d+\W.*?({number})\W+{number}\W+{number} to {number}\W+({number}) to ({number})\W+(yes|no)"
     found = [(float(low) <= float(loss) <= float(high), word) for loss, low, high, word in re.findall(line, text)]
     assert [word == "yes" for _, word in found] == [inside for inside, _ in found]
     return [inside for inside, _ in found]

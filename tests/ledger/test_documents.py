@@ -81,9 +81,6 @@ def test_over_nfs_a_reply_may_get_lost(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["linked"]
 
 
-# Logs
-
-
 def test_a_torn_tail_or_a_flipped_bit_costs_its_line_alone(path):
     content, chance = written(path, ENTRIES).read_bytes(), random.Random(0)
     for length in range(len(content) + 1):
@@ -102,8 +99,7 @@ def test_a_torn_tail_or_a_flipped_bit_costs_its_line_alone(path):
         assert len(found) >= 3, "a flipped line end costs the two lines that it parted"
 
 
-# Files that were changed: a command ends well, or names the file in one line
-
+# Changes of a file after which a command ends well, or names the file in one line.
 CHANGES: dict[str, Any] = {
     "cut off": lambda content: content[: len(content) // 2],
     "edited by hand": lambda content: content.replace(b'"seed": ', b'"seed": 1').replace(b"2.1", b"1.9"),

@@ -11,18 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from scaling.base.errors import ScalingError
 from scaling.ledger import Attempt, Ledger, checkpoint, run_id, space
 from scaling.ledger.document import seal
 from scaling.ledger.identity import LONGEST, assignments, run_name
 from scaling.ledger.run import Lock, lock_state
+from tests.command_line import refuses
 from tests.ledger.conftest import claimed, save
+from tests.test_bad_values import changed
 from tests.training.conftest import load, words
 
 
@@ -39,14 +40,6 @@ def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> i
     return None if found is None else found.step
 
 
-def refuses(call: Any, *arguments: Any, match: str | None = None) -> None:
-    """One line, with code 2, that a terminal may print."""
-    with pytest.raises(ScalingError, match=match) as refused:
-        call(*arguments)
-    assert refused.value.code == 2
-    assert str(refused.value).isprintable()
-
-
 def test_equal_specs_share_a_run_which_is_found_by_its_beginning(ledger):
     spec = {"seed": 1, "train": {"tokens": 1000}, "trainer": {"devices": 1}, "name": "first"}
     run = ledger.add(spec)
@@ -54,9 +47,9 @@ def test_equal_specs_share_a_run_which_is_found_by_its_beginning(ledger):
     assert ledger.runs() == [run]
     assert ledger.spec(run) == spec, "as it was first entered"
     assert ledger.find(run[:8]) == run
-    refuses(ledger.find, run[:15] + "x", match="there is no such run")
+    refuses("there is no such run", ledger.find, run[:15] + "x")
     (ledger.folder(run) / "spec.json").write_bytes(seal({"run": run, "spec": {"seed": 2}}))
-    refuses(ledger.add, spec, match="seed is 2 there and 1 here")
+    refuses("seed is 2 there and 1 here", ledger.add, spec)
     (ledger.folder(run) / "result.json").write_bytes(seal({"run": "0" * 16, "attempt": 1, "outcome": "finished"}))
     assert ledger.result(run) is None, "a result of another run is none"
 
@@ -65,17 +58,14 @@ def test_names_that_are_no_names_are_refused_and_touch_nothing(ledger):
     before = sorted(ledger.root.parent.rglob("*"))
     for name in ("../escape", "", "/etc/passwd", "\x1b[2J", "a" * 300):
         for call in (ledger.folder, ledger.spec, ledger.status, ledger.find, ledger.plan, ledger.study_folder):
-            refuses(call, name)
-        refuses(ledger.save_plan, name, {"runs": []})
-        refuses(ledger.save_plan, "study", {"runs": [{"run": name}]})
+            refuses(None, call, name)
+        refuses(None, ledger.save_plan, name, {"runs": []})
+        refuses(None, ledger.save_plan, "study", {"runs": [{"run": name}]})
     assert sorted(ledger.root.parent.rglob("*")) == before
 
 
 def test_the_ledger_works_without_hard_links(ledger, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "no hard links here")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "no hard links here")))
     run = ledger.add({"seed": 1})
     ledger.save_plan("study", {"runs": [{"run": run}]})
     with claimed(ledger, run) as attempt:
@@ -90,7 +80,7 @@ def test_a_plan_is_written_once(ledger, runs):
         ledger.save_plan("first", plan)
     assert (ledger.plan("first"), ledger.studies(), ledger.runs_of("first")) == (plan, ["first"], runs)
     other = {**plan, "question": "why?"}
-    refuses(ledger.save_plan, "first", other, match=r"question is 'which\?' there and 'why\?' here")
+    refuses(r"question is 'which\?' there and 'why\?' here", ledger.save_plan, "first", other)
 
 
 def test_a_trunk_keeps_its_last_two_checkpoints_and_what_its_branches_need(ledger, runs):
@@ -117,9 +107,6 @@ def test_a_trunk_keeps_its_last_two_checkpoints_and_what_its_branches_need(ledge
     with claimed(ledger, other) as attempt:
         attempt.finish("finished", {"loss": 1.0})
     assert {item.run for item in space.waste(ledger)[0]} == {trunk}, "its branches are done"
-
-
-# Locks
 
 
 def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
@@ -159,11 +146,7 @@ def test_who_lost_a_lock_learns_it_and_leaves_the_lock_of_the_other(how, tmp_pat
     """Also where a file server forgot the first one, and on a file system that grants all to the latest."""
     first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
     if how == "there are no locks":
-
-        def refuse(*_: object) -> None:
-            raise OSError(errno.ENOSYS, "Function not implemented")
-
-        monkeypatch.setattr(fcntl, "flock", refuse)
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     assert first.take()
     assert not first.is_lost(since=0)
     if how == "it is another's":
@@ -176,9 +159,6 @@ def test_who_lost_a_lock_learns_it_and_leaves_the_lock_of_the_other(how, tmp_pat
     first.release()
     assert first.path.exists()
     assert second.is_lost(since=0) == (how == "it is another's")
-
-
-# Attempts and results
 
 
 @pytest.mark.parametrize("loss", [2.75, math.nan])
@@ -198,9 +178,6 @@ def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs,
     end = ledger.attempts(runs[0])[1].end or {}
     assert end.get("differences") == ({"loss": [2.5, 2.75]} if loss == 2.75 else None)
     assert ledger.status(runs[0]).reason == ("attempt 2 found another result" if loss == 2.75 else None)
-
-
-# Space
 
 
 @pytest.fixture
@@ -253,9 +230,6 @@ def test_what_a_killed_process_was_writing_is_found_anywhere(ledger, runs, place
     assert not left.exists()
 
 
-# Checkpoints under damage and rivals: there is always a whole one, and no other is ever loaded
-
-
 @pytest.fixture
 def attempt(ledger: Ledger, runs: list[str]) -> Iterator[Attempt]:
     with claimed(ledger, runs[0]) as attempt:
@@ -276,7 +250,6 @@ def test_a_step_saved_twice_is_there_once_and_the_first_stays_if_it_is_whole_and
 
 
 def test_damage_is_found_and_told_and_the_one_before_is_used(attempt, caplog):
-    """A file is truncated, or one bit of it flipped."""
     for seed in range(20):
         chance, last = random.Random(seed), 2 * seed + 2
         save(attempt, last - 1)
@@ -309,8 +282,7 @@ def test_what_is_sealed_and_no_checkpoint_is_damage(attempt):
     assert resumed(attempt) == 1
 
 
-# Equal experiments share a name, differing ones never do
-
+# Equal experiments share a name, differing ones never do.
 SPEC: dict[str, Any] = {
     "model": {"kind": "Decoder", "block": {"channel": {"kind": "Gated", "activation": "GeLU"}}, "layers": 4},
     "data": {"fingerprint": "c0ffee", "folder": "/here"},
@@ -331,26 +303,17 @@ COUNTED: list[tuple[str, Any]] = [
 ]
 
 
-def changed(path: str, value: object) -> dict[str, Any]:
-    """SPEC with the value at a dotted path set."""
-    spec = node = deepcopy(SPEC)
-    *way, last = path.split(".")
-    for key in way:
-        node = node.setdefault(key, {})
-    node[last] = value
-    return spec
-
-
 def test_a_name_is_what_it_was_and_what_counts_changes_it():
     """Names are on disks: a change of this one orphans every run."""
     assert run_id(SPEC) == "9ac4aa04ed64974d"
-    assert run_id(dict(reversed(changed("train.tokens", 2e7).items()))) == run_id(SPEC)
-    assert run_id(changed("data.folder", "/there")) == run_id(SPEC)
+    assert run_id(dict(reversed(changed(SPEC, ["train", "tokens"], 2e7).items()))) == run_id(SPEC)
+    assert run_id(changed(SPEC, ["data", "folder"], "/there")) == run_id(SPEC)
     for path, value in COUNTED:
-        assert run_id(changed(path, value)) != run_id(SPEC), path
+        assert run_id(changed(SPEC, path.split("."), value)) != run_id(SPEC), path
     for path in ("name", "log", "runs", "evaluate.points", "evaluate.spacing", "start.folder", "train.micro_batch"):
         section, dot, _ = path.partition(".")
-        assert run_id(changed(path, "anything")) == run_id({section: {}, **SPEC} if dot else SPEC), path
+        other = changed(SPEC, path.split("."), "anything")
+        assert run_id(other) == run_id({section: {}, **SPEC} if dot else SPEC), path
 
 
 def test_a_run_is_named_by_what_sets_it_apart_and_by_what_the_command_line_set(tmp_path):

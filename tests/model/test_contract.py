@@ -1,6 +1,4 @@
-"""Contracts and roles: every shipped piece keeps its slot's contract, the page names what the code declares, and what a
-parameter is for is declared where it is made: initialisation, rates and tunings read no names. muP by its own check.
-"""
+"""Every shipped piece keeps its slot's contract, and initialisation, rates and tunings read roles, not names."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from pathlib import Path
@@ -12,7 +10,6 @@ import yaml
 from torch import nn
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.schema import kinds
@@ -23,10 +20,10 @@ from scaling.model.contract import Added, declare, role
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
 from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
+from tests.command_line import refuses
 from tests.model.test_variants import build, flow, tokens
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "pieces.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
 SLOTS = {
     **{slot: getattr(contract, slot.title()) for slot in ("activation", "norm", "mixer", "channel", "residual")},
     **{slot: getattr(contract, slot.title()) for slot in ("block", "stack", "position", "embedding", "halting")},
@@ -35,6 +32,8 @@ SLOTS = {
     "cross": contract.Mixer,
 }
 SIZE = "size={width: 64, layers: 3, heads: 4, vocabulary: 61, length: 24}"
+ROLES = {"ask": "query", "answer": "key", "embedding": "value", "proj": "output"}
+WIDTHS = (64, 128, 256)
 SHAPE = Shape.of({"width": 32, "layers": 2, "heads": 4, "vocabulary": 61, "length": 24})
 
 
@@ -68,8 +67,8 @@ def test_a_stack_without_its_contract_is_refused_in_one_line(monkeypatch):
 
     monkeypatch.setattr(schema, "_joined", {"stack": {"Bare": Bare}})
     config = load("decoder", [SIZE, "model.stack=Bare"])
-    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"):
-        config.build("model", config["size"])
+    message = r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"
+    refuses(message, config.build, "model", config["size"])
 
 
 class Projections(nn.Module):
@@ -86,48 +85,34 @@ class Projections(nn.Module):
         return self.proj(self.ask(x) + self.answer(x) + self.embedding(x))
 
 
-ROLES = {"ask": "query", "answer": "key", "embedding": "value", "proj": "output"}
-
-
 def test_a_parameter_is_initialised_counted_and_tuned_by_its_declared_role_whatever_its_name(monkeypatch):
     monkeypatch.setattr(schema, "_joined", {"mixer": {"Projections": Projections}})
     config = load("decoder", [SIZE, "model.block.mixer=Projections", "tuning={kind: LoRA, targets: [query, value]}"])
     model = build_model(config.tree)
-    own = {
-        spec.name.rpartition("mixer.piece.")[2]: spec
-        for spec, _ in parameters(model)
-        if "0.branches.mixer." in spec.name
-    }
+    specs = {spec.name: spec for spec, _ in parameters(model)}
     for name, declared in ROLES.items():
-        assert (own[f"{name}.weight"].role, own[f"{name}.weight"].slot) == (declared, "mixer")
+        own = specs[f"decoder.stack.blocks.0.branches.mixer.piece.{name}.weight"]
+        assert (own.role, own.slot) == (declared, "mixer")
     added = {name.rpartition("piece.")[2] for name, part in model.named_modules() if isinstance(part, Added)}
     assert added == {"ask.lora", "embedding.lora"}
 
 
-# Deviations of the table, a query, a map into the stream and the head: of width 64, 4 heads, 3 layers of 2 branches.
-DEVIATIONS = [
-    (GPT2(), [0.02, 0.02, 0.02 / 6**0.5, 0.02]),
-    (BERT(), [0.02] * 4),
-    (T5(), [1, (64 * 16) ** -0.5, 1 / 8, 1 / 8]),
-    (Glorot(), [1 / 8, 1 / 8, 1 / 8, 1 / 8]),
-    (Standard(head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 8]),
-    (MuP(base=16, head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 16]),
-]
-
-
 def test_a_parametrization_draws_by_its_formula():
+    # Of the table, a query, a map into the stream and the head: of width 64, 4 heads, 3 layers of 2 branches.
+    draws = [
+        (GPT2(), [0.02, 0.02, 0.02 / 6**0.5, 0.02]),
+        (BERT(), [0.02] * 4),
+        (T5(), [1, (64 * 16) ** -0.5, 1 / 8, 1 / 8]),
+        (Glorot(), [1 / 8, 1 / 8, 1 / 8, 1 / 8]),
+        (Standard(head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 8]),
+        (MuP(base=16, head="normal"), [0.02, 1 / 8, 384**-0.5, 1 / 16]),
+    ]
     mixer = "decoder.stack.blocks.0.branches.mixer.piece"
     names = ("decoder.embedding.table", f"{mixer}.query.weight", f"{mixer}.out.weight", "head.weight")
     config = load("decoder", [SIZE])
     specs = {spec.name: spec for spec, _ in parameters(config.build("model", config["size"]))}
-    for parametrization, deviations in DEVIATIONS:
+    for parametrization, deviations in draws:
         assert [parametrization.draw(specs[name])[0] for name in names] == pytest.approx(deviations), parametrization
-
-
-# The coordinate check of Yang et al. 2022 (appendix D.1): under muP, how far activations move in a few steps does not
-# grow with width; under the standard parametrization it does.
-
-WIDTHS = (64, 128, 256)
 
 
 def movement(parametrization, width: int) -> dict[str, float]:
@@ -159,21 +144,19 @@ def growth(parametrization) -> dict[str, float]:
 
 
 def test_activations_move_alike_at_every_width_under_mup_and_more_with_width_under_the_standard():
+    """The coordinate check of Yang et al. 2022 (appendix D.1), over a few steps."""
     assert all(abs(slope) < 0.2 for slope in growth(MuP(base=64, head="normal")).values())
     slopes = growth(Standard(head="normal"))
     assert slopes["decoder.stack.blocks.1"] > 0.8
     assert slopes["logits"] > 0.25
 
 
-FINITE = [("mixer", "LightweightConvolution", "taps"), ("mixer", "RandomSynthesizer", "table")]
-FINITE += [("channel", "ProductKeys", name) for name in ("keys", "out.weight")]
-
-
-@pytest.mark.parametrize(("slot", "kind", "name"), FINITE)
-def test_what_sums_as_many_inputs_at_every_width_has_one_rate_under_mup(slot, kind, name):
-    model = build("decoder", f"model.block.{slot}={flow(slot, kind)}")
-    rates = {spec.name: MuP(base=16).rate(spec) for spec, _ in parameters(model)}
-    assert rates[f"decoder.stack.blocks.0.branches.{slot}.piece.{name}"] == 1.0
+def test_what_sums_as_many_inputs_at_every_width_has_one_rate_under_mup():
+    finite = [("mixer", "LightweightConvolution", "taps"), ("mixer", "RandomSynthesizer", "table")]
+    for slot, kind, name in (*finite, *(("channel", "ProductKeys", name) for name in ("keys", "out.weight"))):
+        model = build("decoder", f"model.block.{slot}={flow(slot, kind)}")
+        rates = {spec.name: MuP(base=16).rate(spec) for spec, _ in parameters(model)}
+        assert rates[f"decoder.stack.blocks.0.branches.{slot}.piece.{name}"] == 1.0, (kind, name)
 
 
 def test_a_draw_depends_on_the_name_and_the_seed_alone():
@@ -200,5 +183,4 @@ def test_activations_come_by_name_in_their_order_as_they_were_changed_and_nothin
     assert torch.equal(seen.pop(given)[0], 2 * plain[given][0])
     assert list(seen) == [f"decoder.stack.blocks.{n}.branches.{part}" for n in (0, 1) for part in ("mixer", "channel")]
     assert all(len(each) == 1 and each[0].shape[:2] == (2, 10) for each in seen.values())
-    with pytest.raises(ScalingError, match="no such activation"), model.watch("decoder.stak"):
-        pass
+    refuses("no such activation", model.watch("decoder.stak").__enter__)

@@ -1,6 +1,4 @@
-"""Lines of a model: blocks that differ, sizes that nothing reads, and what is wrong: one line with its place, its value
-and its fix, and exit code 2.
-"""
+"""Lines of a model: blocks that differ, sizes that nothing reads, and what is wrong: one line with its fix."""
 
 from functools import cache
 from pathlib import Path
@@ -14,9 +12,8 @@ from scaling.config.document import Config
 from scaling.config.schema import kinds
 from scaling.model.tuned import blank
 from tests.command_line import refused
-from tests.model.test_variants import ELSEWHERE, POSITIONLESS, WITHOUT_POSITION, flow
+from tests.model.test_variants import ELSEWHERE, POSITIONLESS, SIZE, WITHOUT_POSITION, flow
 
-SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
 DENSE = "{channel: {kind: Dense, activation: ReLU}}"
 
 

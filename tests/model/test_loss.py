@@ -1,6 +1,4 @@
-"""What is minimised does not depend on how a batch is split over micro batches and ranks, whatever the pieces, nor its
-gradients on what is computed again; and the losses of a BiLM.
-"""
+"""Losses do not depend on how a batch is split, nor gradients on what is computed again; and the losses of a BiLM."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,14 +45,8 @@ def filled(model: Family, how: str) -> Batch:
     if how == "padded":
         targets = targets.masked_fill(~inside, IGNORE)
     labels[1:3], targets[4, 2:], targets[3] = IGNORE, IGNORE, IGNORE  # a row without any
-    return replace(
-        batch,
-        targets=targets,
-        labels=labels,
-        documents=documents,
-        positions=Places.of(replace(batch, documents=documents)).positions,
-        source_documents=source_documents,
-    )
+    batch = replace(batch, targets=targets, labels=labels, documents=documents, source_documents=source_documents)
+    return replace(batch, positions=Places.of(batch).positions)
 
 
 def weighed(model: Family, batch: Batch, parts: list[Batch]) -> Loss:
@@ -89,8 +81,7 @@ def test_losses_do_not_depend_on_the_split_and_a_spare_row_reaches_every_paramet
     assert not any(gradient.any() for gradient in gradients.values() if gradient is not None)
 
 
-# A BiLM is two decoders on one embedding and one head: one reads the rows, the other the rows turned round.
-
+# For a BiLM: two decoders on one embedding and one head, of which one reads the rows turned round.
 DOCUMENTS = torch.tensor([[1] * 7 + [2] * 5, [1] * 10 + [0] * 2])
 BATCH = Batch(tokens(2, 12), tokens(2, 12, 2), documents=DOCUMENTS, labels=tokens(2, 12, 3))
 
@@ -134,8 +125,7 @@ def test_labels_read_the_mixed_layers_of_both_directions_and_no_other_document()
     assert (moved[1, :10] > 0).all()
 
 
-# Blocks that are computed again in the backward pass
-
+# Models whose blocks are computed again in the backward pass.
 AGAIN = [
     ("decoder", "model.block.mixer.dropout=0.2; model.embedding.dropout=0.1; model.position=Shaw"),
     ("decoder", f"model.block.channel={flow('channel', 'MixtureOfExperts')}; model.stack.distinct=1"),

@@ -65,6 +65,7 @@ PATHS = {
     "head": "model.head",
     "pattern": "model.pattern",
 }
+SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
 # Mixers that know order by themselves, where a position with parameters would be idle, and those without logits.
@@ -113,8 +114,7 @@ EVERY = cases()
 
 @cache
 def configured(family: str, change: str) -> Config:
-    size = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
-    return load(family, [size, *(change.split("; ") if change else [])])
+    return load(family, [SIZE, *(change.split("; ") if change else [])])
 
 
 def build(family: str, change: str):
@@ -174,10 +174,6 @@ def labels_for(model, rows: int, length: int) -> Tensor:
     return rising % 2
 
 
-def hidden(model, batch: Batch) -> Tensor:
-    return model(batch).hidden
-
-
 @pytest.mark.parametrize("case", EVERY, ids=case_name)
 def test_it_computes_its_trace_learns_everywhere_and_sees_no_other_text_no_padding_and_nothing_later(case):
     model = build(*case)
@@ -226,10 +222,10 @@ def check_gradients(model) -> None:
 def check_documents(model) -> None:
     """No token sees another row, another document of its row, or padding on either side."""
     plain = batch_for(model, 3, 7)
-    found, expected = hidden(model, packed(plain)), hidden(model, plain)
+    found, expected = model(packed(plain)).hidden, model(plain).hidden
     there = torch.stack([found[0, 2:9], found[0, 9:16], found[1, :7]])
     torch.testing.assert_close(there, expected, rtol=0, atol=1e-10)
-    torch.testing.assert_close(hidden(model, plain.micro(1, 2)), expected[1:2], rtol=0, atol=1e-10)
+    torch.testing.assert_close(model(plain.micro(1, 2)).hidden, expected[1:2], rtol=0, atol=1e-10)
 
 
 def packed(batch: Batch) -> Batch:
@@ -245,14 +241,9 @@ def packed(batch: Batch) -> Batch:
     def numbered(rows: Tensor | None) -> Any:
         return None if rows is None else lay(torch.arange(1, 4)[:, None].expand_as(rows))
 
-    return Batch(
-        lay(batch.tokens, 7),
-        lay(batch.targets, IGNORE),
-        documents=numbered(batch.tokens),
-        segments=lay(batch.segments),
-        source=lay(batch.source, 7),
-        source_documents=numbered(batch.source),
-    )
+    rows = lay(batch.tokens, 7), lay(batch.targets, IGNORE)
+    read = {"source": lay(batch.source, 7), "source_documents": numbered(batch.source)}
+    return Batch(*rows, documents=numbered(batch.tokens), segments=lay(batch.segments), **read)
 
 
 def check_writing(model, prefix: Tensor | None) -> None:
@@ -260,8 +251,8 @@ def check_writing(model, prefix: Tensor | None) -> None:
     before = replace(batch_for(model), segments=None, prefix=prefix)
     changed = before.tokens.clone()
     changed[:, 7] = (changed[:, 7] + 1) % 61
-    whole = hidden(model, before)
-    difference = (whole - hidden(model, replace(before, tokens=changed))).abs().amax((0, 2))
+    whole = model(before).hidden
+    difference = (whole - model(replace(before, tokens=changed)).hidden).abs().amax((0, 2))
     assert difference[:7].max() < 1e-13 < 1e-6 < difference[7]  # experts round by how many tokens choose them
 
     padding = torch.ones_like(before.tokens)
@@ -270,7 +261,7 @@ def check_writing(model, prefix: Tensor | None) -> None:
     padded = replace(padded, positions=Places.of(padded).positions)
     for batch, expected, real, ends in (
         (before, whole, slice(None), (5, 6, 12)),
-        (padded, hidden(model, padded), padding > 0, (6, 12)),
+        (padded, model(padded).hidden, padding > 0, (6, 12)),
     ):
         cache, memory, parts = Cache(), model.encode(batch), []
         for start, stop in zip((0, *ends), ends, strict=False):
@@ -286,8 +277,8 @@ def check_writing(model, prefix: Tensor | None) -> None:
 def test_both_devices_agree(case):
     model = build(*case).double()
     batch = batch_for(model)
-    here = hidden(model, batch)
-    there = hidden(model.cuda(), batch.to("cuda"))
+    here = model(batch).hidden
+    there = model.cuda()(batch.to("cuda")).hidden
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-9)
 
 

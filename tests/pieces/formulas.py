@@ -74,11 +74,11 @@ def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     return e / e.sum(axis, keepdims=True)
 
 
-def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, seen: Any, scale: float) -> np.ndarray:
-    """Each head's average of the values, side by side, under a mask [t s] or [h t s]."""
-    masks = np.broadcast_to(seen, (heads, len(q), len(k)))
-    parts = zip(*(np.split(x, heads, -1) for x in (q, k, v)), masks, strict=True)
-    return np.concatenate([softmax(np.where(mask, scale * a @ b.T, -np.inf)) @ c for a, b, c, mask in parts], -1)
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, seen: Any, scale: float, bias: Any = 0):
+    """Each head's average of the values, side by side, under a mask [t s] or [h t s] and with a bias [h t s]."""
+    biases = np.broadcast_to(np.where(seen, bias, -np.inf), (heads, len(q), len(k)))
+    parts = zip(*(np.split(x, heads, -1) for x in (q, k, v)), biases, strict=True)
+    return np.concatenate([softmax(scale * a @ b.T + added) @ c for a, b, c, added in parts], -1)
 
 
 def each_document(found: Tensor, x: Tensor, documents: Tensor | None, written: Callable[[np.ndarray], Any]) -> None:

@@ -1,6 +1,4 @@
-"""The ways to attend against softmax written out in float64, scales and relative positions, places in a tree, and what
-a cache keeps.
-"""
+"""The ways to attend against softmax written out in float64, positions, places in a tree, and what a cache keeps."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 import itertools
@@ -16,13 +14,13 @@ from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
 from scaling.data.task.example import OUTSIDE, places
 from scaling.kernels.compiled import absent
 from scaling.model.context import ROOM, Cache, Context, State
 from scaling.model.mixer import attention as ways
-from tests.model.test_variants import batch_for, hidden
+from tests.command_line import refuses
+from tests.model.test_variants import batch_for
 from tests.model.test_variants import build as model_of
 from tests.pieces.formulas import array, context, draw, made, shape, with_gradients
 
@@ -186,9 +184,7 @@ def test_a_cache_holds_what_was_appended_and_chosen_and_its_copies_go_on_by_them
             pairs[number] = cache, expected
 
 
-# Places in a tree
-
-ABOVE = (2, 3, 0, 5, 3, 5, 0)  # two roots: words 3 and 7
+ABOVE = (2, 3, 0, 5, 3, 5, 0)  # the words above seven words: two roots, 3 and 7
 SEEN = torch.tensor([[at, *place] for at, place in enumerate(places(ABOVE))])[None]  # [1 t 4] of the words
 
 
@@ -235,19 +231,14 @@ def treed(batch: Batch) -> Batch:
 def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not():
     model = model_of("encoder", "model.position=Syntax").double()
     plain = treed(batch_for(model))
-    assert (hidden(model, plain) - hidden(model, batch_for(model))).abs().max() > 1e-3
-    padded = replace(
-        plain,
-        tokens=pad(plain.tokens, (2, 0), value=7),
-        documents=pad(torch.ones_like(plain.tokens), (2, 0)),
-        segments=pad(plain.segments, (2, 0)),
-        tree=pad(plain.tree, (0, 0, 2, 0)),
-    )
-    torch.testing.assert_close(hidden(model, padded)[:, 2:], hidden(model, plain), rtol=0, atol=1e-10)
+    assert (model(plain).hidden - model(batch_for(model)).hidden).abs().max() > 1e-3
+    documents, segments = (pad(x, (2, 0)) for x in (torch.ones_like(plain.tokens), plain.segments))
+    padded = replace(plain, documents=documents, segments=segments, tree=pad(plain.tree, (0, 0, 2, 0)))
+    padded = replace(padded, tokens=pad(plain.tokens, (2, 0), value=7))
+    torch.testing.assert_close(model(padded).hidden[:, 2:], model(plain).hidden, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("change", ["model.block.mixer=MemoryCompressed", "tuning={kind: Prompt, length: 3}"])
 def test_what_is_no_token_has_no_place_in_a_tree(change):
     model = model_of("encoder", f"{change}; model.position=Syntax")
-    with pytest.raises(ScalingError, match="have no place in a tree"):
-        hidden(model, treed(batch_for(model)))
+    refuses("have no place in a tree", model, treed(batch_for(model)))

@@ -16,9 +16,14 @@ from scaling.model.channels import imbalance
 from scaling.model.parameters import parameters
 from scaling.model.stacks import ACT, Transparent
 from scaling.training.parametrization import T5, Standard, initialise
-from tests.pieces.formulas import affine, array, context, draw, made, shape, sigmoid
+from tests.model.test_variants import tokens
+from tests.pieces.formulas import affine, array, attended, context, draw, made, shape, sigmoid
 
-SHAPE = shape(8, 8)
+SHAPE, BASE = shape(8, 8), shape(768, 512, 12)
+BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
+ROWS, LENGTH, EXPERTS = 3, 10, 4
+EXPERT = shape(6, LENGTH, hidden=16)
+ROUTED = torch.tensor([[1] * LENGTH, [0] * 3 + [1] * 7, [1] * 4 + [2] * 4 + [0] * 2])
 X = draw(2, 8, 8)
 
 
@@ -50,20 +55,19 @@ def test_rezero_fixup_and_the_gates_of_a_universal_transformer_are_their_formula
     np.testing.assert_allclose(array(gated(X, now)), h + (1 - u) * y + u * candidate, rtol=1e-12)
 
 
-SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"
-BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
-
-
-def started(*changes: str, parametrization: Any = None, family: str = "encoder_decoder") -> Any:
-    config = load(family, [SIZE, *BARE, *changes])
-    return initialise(config.build("model", config["size"]), parametrization or T5(), 0)
+def built(family: str, *changes: str, layers: int = 6, start: Any = None) -> Any:
+    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 61, length: 24}}"
+    config = load(family, [size, *changes])
+    with torch.device("meta"):
+        model = config.build("model", config["size"])
+    return initialise(model, start or Standard(head="normal"), 0).double().eval()
 
 
 def test_the_rules_of_fixup_act():
     """Of a branch of m matrices in a model of L, all but the last are scaled by L^(-1/(2m − 2)); the last is zero."""
     fixup, plain = (
-        {spec.name: p for spec, p in parameters(started(*residual, "model.tie=[]"))}
-        for residual in (["model.block.residual=Fixup"], [])
+        {spec.name: p for spec, p in parameters(built("encoder_decoder", *each, "model.tie=[]", layers=3, start=T5()))}
+        for each in ([*BARE, "model.block.residual=Fixup"], BARE)
     )
     for name, parameter in fixup.items():
         kind = name.split(".")[-2]
@@ -74,14 +78,9 @@ def test_the_rules_of_fixup_act():
             torch.testing.assert_close(parameter, plain[name] * (3 * 2 + 3 * 3) ** power)
     # A gated channel has three matrices; a shared block counts each of its runs.
     line = ["model.block.channel={kind: Gated, activation: Swish}", "model.stack.distinct=1"]
-    model = started("model.block.residual=Fixup", *line, family="decoder", parametrization=Standard())
+    model = built("decoder", *BARE, "model.block.residual=Fixup", *line, layers=3, start=Standard())
     start = {spec.name.split(".")[-2]: spec.start for spec, _ in parameters(model) if ".channel.piece." in spec.name}
     assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
-
-
-ROWS, LENGTH, EXPERTS = 3, 10, 4
-EXPERT = shape(6, LENGTH, hidden=16)
-ROUTED = torch.tensor([[1] * LENGTH, [0] * 3 + [1] * 7, [1] * 4 + [2] * 4 + [0] * 2])
 
 
 def transcribed(piece: Any, given: torch.Tensor, capacity: int | None) -> np.ndarray:
@@ -131,9 +130,6 @@ def test_the_loss_of_balance():
     assert imbalance(uneven, torch.tensor([[0, 0, 1, 3]]), there & False) == 0
 
 
-BASE = shape(768, 512, 12)
-
-
 def more(line: dict[str, Any], tokens: int) -> float:
     """How many T of Mesh TensorFlow's operations a channel has beyond the dense one in its place, forwards."""
     with torch.device("meta"):
@@ -181,18 +177,6 @@ def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
-def built(family: str, *changes: str, layers: int = 6) -> Any:
-    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 31, length: 24}}"
-    config = load(family, [size, *changes])
-    with torch.device("meta"):
-        model = config.build("model", config["size"])
-    return initialise(model, Standard(head="normal"), 0).double().eval()
-
-
-def tokens(*sizes: int) -> torch.Tensor:
-    return torch.randint(0, 31, sizes, generator=torch.Generator().manual_seed(0))
-
-
 def waves(at: np.ndarray, width: int) -> np.ndarray:
     angle = at[..., None] / 10000 ** (np.arange(0, width, 2) / width)
     return np.stack([np.sin(angle), np.cos(angle)], -1).reshape(*at.shape, width)
@@ -200,9 +184,8 @@ def waves(at: np.ndarray, width: int) -> np.ndarray:
 
 def test_one_block_runs_for_every_layer():
     """h ← block(h + P_i + P_t), t = 1 … N, between two runs without coordinates."""
-    stack = built(
-        "encoder", "model.stack={kind: Universal, norm: RMSNorm, before: 1, after: 1}", layers=3
-    ).encoder.stack
+    line = "model.stack={kind: Universal, norm: RMSNorm, before: 1, after: 1}"
+    stack = built("encoder", line, layers=3).encoder.stack
     x, of = draw(2, 5, 16), shape(16, 5, 2)
 
     def now() -> Any:
@@ -239,7 +222,6 @@ def test_halting_is_that_of_the_paper(bias):
     for step, state in enumerate(states):
         x, pondered = act(x, state, pondered, last=step == 6)
     now = context(shape(6, 4))
-    assert pondered is not None
     found = act.answer(pondered, now)
     expected = [graves([array(s[0, i]) for s in states], act.halt, 0.05) for i in range(4)]
     np.testing.assert_allclose(array(found[0]), np.stack([mean for mean, _ in expected]), rtol=1e-12)
@@ -250,8 +232,7 @@ def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
     """h ← pool(h) + softmax(q(pool(norm h)) k(norm h)ᵀ + B) v(norm h) W, B at the positions of both."""
     model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: NoNorm, stages: 2}", layers=2)
     stack = model.encoder.stack
-    entering: list[torch.Tensor] = []
-    made: list[torch.Tensor] = []
+    entering, made = [], []
     branch = stack.blocks[1].branches["mixer"]
     branch.register_forward_pre_hook(lambda module, inputs: entering.append(inputs[0]))
     branch.register_forward_hook(lambda module, inputs, output: made.append(output))
@@ -264,11 +245,7 @@ def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
         n = (h - mean) / np.sqrt(h.var(-1, keepdims=True) + norm.eps) * array(norm.gain) + array(norm.bias)
         pooled = [np.stack([x[i : i + 2].mean(0) for i in range(0, 7, 2)]) for x in (n, h)]
         q, k, v = affine(piece.query, pooled[0]), affine(piece.key, n), affine(piece.value, n)
-        heads = []
-        for i, parts in enumerate(zip(*(np.split(part, 2, -1) for part in (q, k, v)), strict=True)):
-            weights = np.exp(parts[0] @ parts[1].T + bias[i])
-            heads.append(weights / weights.sum(-1, keepdims=True) @ parts[2])
-        expected = pooled[1] + affine(piece.out, np.concatenate(heads, -1))
+        expected = pooled[1] + affine(piece.out, attended(q, k, v, 2, True, 1.0, bias))
         np.testing.assert_allclose(array(made[0])[row], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -293,8 +270,8 @@ def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embeddin
         block.register_forward_hook(lambda module, given, made: streams.append(made))
     source, layers = tokens(2, 6), []
     output = encoder(Batch(source, source), layers=layers)
-    for found, expected in zip(layers, [encoder.embedding.table[source], *streams[:-1], output.hidden], strict=True):
-        assert torch.equal(found, expected)
+    expected = [encoder.embedding.table[source], *streams[:-1], output.hidden]
+    torch.testing.assert_close(layers, expected, rtol=0, atol=0)
     memory = Transparent(3, 2).double()
     torch.nn.init.normal_(memory.weight)
     shares = np.exp(array(memory.weight).reshape(2, 4))

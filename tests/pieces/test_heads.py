@@ -1,6 +1,4 @@
-"""Heads and embeddings against their formulas in float64: losses and their gradients, ties, what a head of a task
-reads, and counts.
-"""
+"""Heads and embeddings against their formulas in float64: losses, gradients, ties, and what a head of a task reads."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 import itertools
@@ -185,11 +183,8 @@ def test_padding_changes_no_loss_of_a_task(kind, left):
     batch = batch_for(model)
     reads = torch.tensor([[11], [5], [7]]) if batch.reads is None else batch.reads
     whole, pad, shift = replace(batch, reads=reads, segments=None), (4, 0) if left else (0, 4), 4 if left else 0
-    padded = Batch(
-        F.pad(batch.tokens, pad, value=3),
-        F.pad(batch.targets, pad, value=IGNORE),
-        documents=F.pad(torch.ones_like(batch.tokens), pad),
-        labels=batch.labels + shift if kind == "Span" else batch.labels,  # pyright: ignore
-        reads=torch.where(reads < 0, -1, reads + shift),
-    )
+    tokens, targets = F.pad(batch.tokens, pad, value=3), F.pad(batch.targets, pad, value=IGNORE)
+    own: Any = {"labels": batch.labels + shift if kind == "Span" else batch.labels}  # pyright: ignore
+    own |= {"documents": F.pad(torch.ones_like(batch.tokens), pad), "reads": torch.where(reads < 0, -1, reads + shift)}
+    padded = Batch(tokens, targets, **own)
     torch.testing.assert_close(model.losses(padded), model.losses(whole), rtol=0, atol=1e-9)

@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.base.errors import ScalingError
 from scaling.model.mixer import Performer, linear_attention
+from tests.command_line import refuses
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
 
 ROWS, LENGTH, WIDTH = 3, 13, 8
 SHAPE = shape(WIDTH, LENGTH, 2)
 PACKED = torch.tensor([[1] * 4 + [2] * 9, [1] * 13, [0] * 2 + [1] * 8 + [0] * 3])
 X = draw(ROWS, LENGTH, WIDTH)
-
-
-def check(piece: Any, written: Any, pattern: str, documents: Any = None, **given: Any) -> None:
-    """A mixer computes of every document what the formula does."""
-    now = context(SHAPE, pattern, rows=ROWS, documents=documents, **given)
-    each_document(piece(X, now), X, documents, written)
 
 
 # The formulas: of a piece, the vectors [t w] of one document, and whether the pattern looks ahead.
@@ -178,8 +172,8 @@ def test_a_mixer_is_its_formula_in_every_document(line, formula, monkeypatch):
         assert (piece.onto_keys is piece.onto_values) == (line["sharing"] == "kv")
     ahead_only = line["kind"] == "Linformer" or "Bidirectional" in line["kind"]
     for ahead, documents in itertools.product((True,) if ahead_only else (True, False), (None, PACKED)):
-        pattern = "Bidirectional" if ahead else "Causal"
-        check(piece, lambda x, ahead=ahead: formula(piece, x, ahead), pattern, documents)
+        now = context(SHAPE, "Bidirectional" if ahead else "Causal", rows=ROWS, documents=documents)
+        each_document(piece(X, now), X, documents, lambda x, ahead=ahead: formula(piece, x, ahead))
 
 
 def test_a_convolution_under_a_prefix_looks_ahead_within_it():
@@ -205,8 +199,7 @@ def test_training_draws_the_features_of_a_performer_anew_and_evaluation_uses_the
 def test_a_sequence_beyond_the_positions_of_a_mixer_is_refused_and_padding_is_none(kind):
     line = {"kind": kind, **({"projected": 7} if kind == "Linformer" else {})}
     piece, x = made("mixer", line, SHAPE, None), draw(ROWS, LENGTH + 1, WIDTH)
-    with pytest.raises(ScalingError, match="longer than the 13"):
-        piece(x, context(SHAPE, "Bidirectional", rows=ROWS, length=LENGTH + 1))
+    refuses("longer than the 13", piece, x, context(SHAPE, "Bidirectional", rows=ROWS, length=LENGTH + 1))
     padded = torch.tensor([[0] + [1] * LENGTH] * ROWS)  # one token more, and no position more
     assert piece(x, context(SHAPE, "Bidirectional", rows=ROWS, documents=padded, length=LENGTH + 1)).isfinite().all()
 

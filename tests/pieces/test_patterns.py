@@ -16,7 +16,7 @@ from scaling.model.mixer.bands import blocks_of
 from tests.pieces.formulas import affine, array, attended, context, draw, made, shape, with_gradients
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 29, 4, 6
-SHAPE = shape(HEADS * WIDTH, LENGTH, HEADS, key_heads=2)
+SHAPE, SPARSE = shape(HEADS * WIDTH, LENGTH, HEADS, key_heads=2), shape(24, 21, HEADS)
 DOCUMENTS = {
     "plain": None,
     "packed": torch.tensor([[1] * 11 + [2] * 18, [1] * 29, [0] * 5 + [1] * 21 + [0] * 3]),
@@ -41,9 +41,6 @@ def lines(inner: str) -> dict[str, dict[str, Any]]:
         "BigBird": {"kind": "Global", "tokens": 3, "pattern": {**drawn, "skip": 1, "pattern": blocks}},
         "nothing narrow": {"kind": "Global", "tokens": 3, "pattern": {**drawn, "pattern": inner}},
     }
-
-
-NAMES = list(lines("Causal"))
 
 
 def now(line: Any, position: str = "NoPosition", documents: Tensor | None = None, **given: Any) -> Context:
@@ -81,7 +78,7 @@ def innermost(pattern: Any) -> Any:
 
 
 @pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", lines("Causal"))
 def test_a_pattern_is_what_the_paper_says_pair_by_pair_and_its_blocks_are_the_square(name, inner):
     assert set(kinds("pattern")) - set(INNER) == {line["kind"] for line in lines("Causal").values()}
     line, packed = lines(inner)[name], DOCUMENTS["packed"]
@@ -99,8 +96,7 @@ def test_a_pattern_is_what_the_paper_says_pair_by_pair_and_its_blocks_are_the_sq
         here, given = now(line, position, DOCUMENTS[rows]), [x.requires_grad_() for x in inputs()]
         found = with_gradients(ways.attend(*given, here, scale=0.3, dropout=0.0), given, here)
         expected = with_gradients(ways.WAYS["explicit"](*given, here, 0.3, 0.0), given, here)
-        for one, other in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
         if inner == "Causal" and rows != "packed":
             assert (blocks_of(here, LENGTH, LENGTH) is None) == (name == "nothing narrow")
 
@@ -134,8 +130,7 @@ def test_flex_attention_on_a_gpu_is_the_square_with_its_gradients(name):
             mixed = ways.attend(*given, here, scale=0.3, dropout=0.0)
         mixed.square().sum().backward()
         answers.append([mixed.detach().cpu(), *(x.grad.cpu() for x in given if x.grad is not None)])
-    for one, other in zip(*answers, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=2e-2)
+    torch.testing.assert_close(*answers, rtol=0, atol=2e-2)
 
 
 @pytest.mark.parametrize("inner", ["Causal", "Bidirectional"])
@@ -154,9 +149,6 @@ def test_draws_differ_and_do_not_repeat(inner):
         assert len(chosen) == min(3, len(allowed)) == len(set(chosen))
         assert set(chosen) <= set(allowed)
     assert blocks.unique().numel() > 25  # from everywhere
-
-
-SPARSE = shape(24, 21, HEADS)
 
 
 @pytest.mark.parametrize("documents", [[1] * 21, [1] * 17 + [0] * 4, [0] * 3 + [1] * 18])

@@ -15,16 +15,9 @@ from scaling.model.cost import cost
 from scaling.model.tuned import blank, tune
 from scaling.model.tuning import LoRA
 from scaling.training.parametrization import Standard, initialise
-from tests.model.test_variants import FAMILIES, batch_for
+from tests.model.test_variants import FAMILIES, SIZE, batch_for
 
-SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
-
-
-def base_of(family: str) -> Any:
-    config = load(family, [SIZE])
-    with blank():
-        model = config.build("model", config["size"])
-    return initialise(model, Standard(head="normal"), seed=0).eval().double()
+BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}", "MemoryCompressed"
 
 
 @torch.no_grad()
@@ -41,14 +34,14 @@ def tuned_of(family: str, line: str, *changes: str, std: float = 0.0) -> Any:
     initialise(model, Standard(head="normal"), seed=0).double()
     draw = torch.Generator().manual_seed(1)
     for name, parameter in model.named_parameters():
-        if tuning.trains(name):
+        if tuning is not None and tuning.trains(name):
             parameter.add_(torch.randn(parameter.shape, generator=draw) * std)
     return model.eval()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tuning_starts_at_the_base_with_weights_or_without_and_keeps_its_names_and_draws(family):
-    base = base_of(family)
+    base = tuned_of(family, "null")
     batch = batch_for(base)
     for kind in set(kinds("tuning")) - {"BitFit"}:
         tuning, later = build("tuning", kind), deepcopy(base)
@@ -100,9 +93,6 @@ def test_targets_are_names_slots_roles_and_patterns():
     assert rows('["encoder.stack.blocks.1.*.hidden"]') == {"encoder 1.channel.piece.hidden"}
     assert rows("[query]") | rows("[value]") == rows("[query, value]")
     assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
-
-
-BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}", "MemoryCompressed"
 
 
 @torch.no_grad()

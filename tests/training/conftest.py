@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 from lightning.pytorch import Callback
 
 import scaling
@@ -30,6 +29,9 @@ TINY = dict(
     )
 )
 STILL = {"model.block.mixer.dropout": 0}
+LONG = {"data.validation": 140_000, "evaluate.windows": "null"}  # an evaluation of three batches
+# A rate that soon makes a run worse again.
+WORSE = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3}
 # Pairs in the place of texts: batches of unequal numbers of targets.
 PAIRS: dict[str, Any] = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
 PAIRS |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
@@ -54,9 +56,7 @@ def experiment(runs: Path | str = "/nowhere/runs", name: str = "decoder", /, **c
 
 def train(line: list[str], *callbacks: Callback, **options: Any) -> dict[str, Any]:
     """The result of `scaling.train`."""
-    result = scaling.train(*line, progress=False, callbacks=callbacks, **options).result
-    assert result is not None
-    return dict(result)
+    return dict(scaling.train(*line, progress=False, callbacks=callbacks, **options).result.items())
 
 
 class Done(NamedTuple):
@@ -74,17 +74,11 @@ def left(runs: Path, run: str | None = None) -> Done:
     if run is None:
         (run,) = (one for one in ledger.runs() if ledger.result(one) is not None)
     result = ledger.result(run)
-    assert result is not None
     losses = {(entry["step"], entry["kind"]): entry["loss"] for entry in ledger.history(run) if "loss" in entry}
     last = max((ledger.folder(run) / "checkpoints").glob("[0-9]*"))
     claims = {key: value for key, value in result.items() if key not in ("circumstances", "attempt", "sha256")}
     files = {path.name: path.read_bytes() for path in last.glob("*.safetensors")}
-    return Done(claims, losses, files, {name: bytes(one.numpy()) for name, one in tensors(runs, run).items()})
-
-
-def tensors(runs: Path, run: str) -> dict[str, torch.Tensor]:
-    """The weights of a run's result, those of its start included."""
-    return read(run, runs).tensors
+    return Done(claims, losses, files, {name: bytes(one.numpy()) for name, one in read(run, runs).tensors.items()})
 
 
 def losses(runs: Path, run: str | None = None) -> list[float]:

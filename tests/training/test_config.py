@@ -59,7 +59,6 @@ VOCABULARIES += [({"size.vocabulary": "absent"}, 512)]
 
 @pytest.mark.parametrize(("changes", "size"), VOCABULARIES)
 def test_a_model_has_the_ids_that_its_data_need(changes, size, tmp_path, capsys):
-    """It is counted with the ids with which it is trained."""
     one = experiment(tmp_path, **changes)
     assert one.config["size.vocabulary"] == one.spec["size"]["vocabulary"] == size
     assert one.cost.parameters_by_slot["head"] == size * 8
@@ -68,8 +67,6 @@ def test_a_model_has_the_ids_that_its_data_need(changes, size, tmp_path, capsys)
 
 
 def test_a_small_run_trains_with_one_thread_unless_a_person_asks(tmp_path, monkeypatch):
-    """It leaves torch as it was, and the number is not part of what the run is."""
-
     def threads(**changes: Any) -> int:
         line = words(tmp_path, trainer__max_steps=2, schedule__warmup=0, **changes)
         return train(line)["circumstances"]["threads"]

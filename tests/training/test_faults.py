@@ -17,7 +17,7 @@ from scaling.data.batches import Batches
 from scaling.data.module import TrainingLoader
 from scaling.ledger.document import read, seal
 from scaling.verbs import command_line as cli
-from tests.training.conftest import ends, left, train, words
+from tests.training.conftest import LONG, ends, left, train, words
 
 ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after the last step the evaluation
 
@@ -25,9 +25,7 @@ ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after
 @pytest.mark.parametrize("call", [3, 14])  # of an update, and of the second batch of three in the evaluation
 def test_a_model_that_ends_its_training_in_silence_fails(call, sabotaged, tmp_path):
     with pytest.raises(Exception, match="instead of"):
-        train(
-            sabotaged("raise StopIteration", call, **{"data.validation": 140_000, "evaluate.windows": "null"}, **ONCE)
-        )
+        train(sabotaged("raise StopIteration", call, **LONG, **ONCE))
     assert ends(tmp_path / "runs") == ["failed"]
 
 
@@ -83,8 +81,7 @@ def test_a_number_that_is_not_finite_is_caught_before_the_update(what, step, how
     result = train(line, watch)
     assert (result["outcome"], result["step"], result["loss"]) == ("diverged", step, None)
     assert what in result["reason"]
-    for tensor, before in zip(watch.weights(watch.module), watch.before, strict=True):
-        assert torch.equal(tensor, before)
+    torch.testing.assert_close(watch.weights(watch.module), watch.before, rtol=0, atol=0)
     assert train(line) == result
 
 
@@ -93,6 +90,12 @@ def test_a_model_that_breaks_at_its_last_update_has_diverged(sabotaged):
     result = train(sabotaged(POISON["the loss"], 13, **ONCE))
     assert (result["outcome"], result["loss"]) == ("diverged", None)
     assert result["reason"] == "the held-out loss is not finite at step 12"
+
+
+def test_a_pipe_that_breaks_in_training_fails_it(sabotaged, tmp_path):
+    with pytest.raises(BrokenPipeError):
+        cli.main(["train", *sabotaged("raise BrokenPipeError(32, 'a pipe')", 3)])
+    assert ends(tmp_path / "runs") == ["failed"]
 
 
 CAUSED = "try: bytearray(10**18)\nexcept MemoryError as error: raise ValueError('no') from error"

@@ -53,12 +53,10 @@ def test_offline_wandb_holds_what_the_ledger_knows_and_no_secret(tmp_path, fork,
         assert wanted in content
 
 
-MODES = [("auto", {}, "offline"), ("auto", {"WANDB_API_KEY": KEY}, "online"), ("online", {}, "online")]
-MODES += [("auto", {"WANDB_API_KEY": KEY, "WANDB_MODE": "disabled"}, "disabled")]
-
-
 def test_the_mode_of_wandb_and_what_it_shows_of_files_and_addresses(monkeypatch, tmp_path):
-    for line, environment, wanted in MODES:
+    modes = [("auto", {}, "offline"), ("auto", {"WANDB_API_KEY": KEY}, "online"), ("online", {}, "online")]
+    modes += [("auto", {"WANDB_API_KEY": KEY, "WANDB_MODE": "disabled"}, "disabled")]
+    for line, environment, wanted in modes:
         for name in ("WANDB_API_KEY", "WANDB_MODE"):
             monkeypatch.delenv(name, raising=False)
         for name, value in {**environment, "HOME": str(tmp_path)}.items():
@@ -95,7 +93,6 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(number,
 
 @pytest.mark.parametrize("kind", ["refuses", "dies", *(pytest.param(kind, marks=slow) for kind in ("hang", "status"))])
 def test_a_server_in_trouble_costs_seconds_and_changes_nothing(kind, tmp_path, fork, unbroken):
-    """It refuses, dies midway, is silent, or answers 500."""
     with serving() as server:
         is_short = kind in ("refuses", "dies")
         prepare = online(server, **({"WANDB_INIT_TIMEOUT": "3", "WANDB_FINISH_TIMEOUT": "2"} if is_short else {}))

@@ -22,14 +22,13 @@ import scaling
 from scaling.base.signals import Stopped
 from scaling.ledger import Ledger
 from scaling.training import ranks
-from scaling.verbs import command_line as cli
-from tests.training.conftest import STILL, ends, left, losses, train, words
+from tests.command_line import refused
+from tests.training.conftest import LONG, STILL, ends, left, losses, train, words
 
 slow = pytest.mark.slow
 
 # What a run on two ranks may differ in from one: three batches of an evaluation, of which they take two each; losses
 # that blocks add; tied blocks; ranks without rows, or with fewer micro batches than the other.
-LONG = {"data.validation": 140_000, "evaluate.windows": "null"}
 FEW = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
 FEW |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "trainer.max_steps": 16}
 SWITCH = "{kind: Switch, activation: ReLU, experts: 2, capacity: 0.8}"
@@ -48,10 +47,8 @@ FAST = ("no rows", "added losses")
 
 def last(runs: Path, run: str) -> dict[str, torch.Tensor]:
     """The tensors of a run's last checkpoint."""
-    folder = max((Ledger.open(runs).folder(run) / "checkpoints").glob("[0-9]*"))
-    return {
-        f"{path.stem}/{name}": one for path in folder.glob("*.safetensors") for name, one in load_file(path).items()
-    }
+    files = max((Ledger.open(runs).folder(run) / "checkpoints").glob("[0-9]*")).glob("*.safetensors")
+    return {f"{path.stem}/{name}": one for path in files for name, one in load_file(path).items()}
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in FAST else slow) for one in CASES])
@@ -71,8 +68,7 @@ def test_two_ranks_learn_as_one(case, base, tmp_path):
     found, wanted = (last(tmp_path / folder, result["run"]) for folder in ("two", "one"))
     assert found.keys() == wanted.keys()
     if near == 1e-4:
-        for key, tensor in wanted.items():
-            torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=1e-5, msg=key)
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
 RAISE = 'raise ValueError("the first trouble")'
@@ -130,9 +126,7 @@ def test_others_take_up_a_sharded_checkpoint(then, tmp_path, sabotaged):
     how = {} if then == "one" else shards
     assert train(sabotaged(**changes, **how))["circumstances"]["from_step"] == 6
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
-    found = last(tmp_path / "runs", run)
-    for key, tensor in last(tmp_path / "whole", run).items():
-        torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=1e-6, msg=key)
+    torch.testing.assert_close(last(tmp_path / "runs", run), last(tmp_path / "whole", run), rtol=1e-4, atol=1e-6)
 
 
 def test_a_signal_is_agreed_on(tmp_path):
@@ -152,8 +146,7 @@ def test_a_signal_is_agreed_on(tmp_path):
     assert list(tmp_path.glob("runs/store/*/checkpoints/*/manifest.json"))
 
 
-# Ranks that others start: the variables that torchrun and srun give each process, which is forked from this one
-
+# The variables that torchrun and srun give each process.
 PLACE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT", "WORLD_SIZE": "2"}
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}
 STEP |= {"SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT"}
@@ -167,7 +160,6 @@ STARTS = {
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("call", [0, pytest.param(4, marks=slow)])
 def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
-    """They train one run, or end all when one raises."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -187,10 +179,8 @@ def test_ranks_that_nobody_counts_by_machine_are_refused_in_one_line(tmp_path, m
     for key, value in {**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}.items():
         monkeypatch.setenv(key, value)
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
-    assert cli.main(["train", *words(tmp_path / "runs")]) == 2
-    assert capsys.readouterr().err.startswith(
-        "scaling: there are 2 ranks in all, and an unstated number on this machine"
-    )
+    line = refused(capsys, "train", *words(tmp_path / "runs"))
+    assert line.startswith("scaling: there are 2 ranks in all, and an unstated number on this machine")
 
 
 @slow

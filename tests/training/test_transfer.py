@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.run import read, write
 from scaling.ledger import Ledger, run_id
@@ -19,8 +18,23 @@ from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
 from scaling.training.module import FamilyModule
 from scaling.verbs.command_line import main
-from tests.command_line import printed, refused
-from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
+from tests.command_line import printed, refused, refuses
+from tests.training.conftest import STILL, WORSE, experiment, left, load, train, words
+
+LAYERS = {**STILL, "parametrization": "{kind: Standard, head: normal}", "size.layers": 3, "trainer.max_steps": 4}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "decoder": LAYERS,
+    "encoder_decoder": {**LAYERS, "objective": "SpanCorruption", "model.tie": "[encoder, decoder]"},
+    "gpt2": {**LAYERS, "model.block.mixer.dropout": "absent", "size.heads": 2},  # a tied head, and biases
+}
+PARTS = [
+    ("decoder", "head", "AdamW", r"head\."),
+    ("decoder", "['*.norm.*']", "Muon", r".*\.norm\."),
+    ("gpt2", "bias", "Adafactor", r".*\.bias$"),
+    ("encoder_decoder", "{last: 1}", "SGD", r"head\.|decoder.*(blocks\.2|stack\.norm)\."),
+]
+HEAD = {"seed": 1, "train.parts": "head"}
+TUNED = {"LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}", "Prefix": "{kind: Prefix, length: 2}"}
 
 
 @pytest.fixture
@@ -54,8 +68,8 @@ def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
     lines = [{f"start.{key}": value for key, value in one.items()} for one in starts]
     ids = [run_id(experiment(ledger, **line).spec) for line in lines]
     assert len({*ids[:-1]}) == 1 != len({*ids})
-    with pytest.raises(ScalingError, match="the study mine has no such run; choose from Plain"):
-        experiment(ledger, **{"start.run": "mine:Plian"})
+    unknown = {"start.run": "mine:Plian"}
+    refuses("the study mine has no such run; choose from Plain", experiment, ledger, **unknown)
     null = {"start": "null", "tuning": "null", "train.patience": "null", "train.parts": "all", "train.layer_decay": 1}
     assert run_id(experiment(ledger, **null).spec) == run
     others = ({"train.patience": 3}, {"train.parts": "head"}, {"train.layer_decay": 0.9})
@@ -64,44 +78,34 @@ def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
 
 def test_what_does_not_fit_is_listed_by_name(ledger, start):
     changes = {"model.head": "{kind: Linear, bias: true}", "size.hidden": 24, "model.stack.norm": "NoNorm"}
-    with pytest.raises(ScalingError) as refused:
-        experiment(ledger, **start, **changes)
-    for part in (
-        "missing head.bias",
-        "channel.piece.out.weight is 8×24 instead of 8×16",
-        "start.unused=[decoder.stack.",
-    ):
-        assert part in str(refused.value)
+    listed = r"missing head\.bias.*channel\.piece\.out\.weight is 8×24 instead of 8×16.*start\.unused=\[decoder\.stack"
+    refuses(listed, experiment, ledger, **start, **changes)
     accepted = {"start.new": "['head.bias', '*.channel.piece.*']", "start.unused": "['*.norm.gain']"}
     taken = initial(ledger, **start, **changes, **accepted)
-    assert torch.equal(taken["head.weight"], tensors(ledger, start["start.run"])["head.weight"])
+    assert torch.equal(taken["head.weight"], read(start["start.run"], ledger).tensors["head.weight"])
     nothing = {"start.new": "['*']", "start.unused": "['*']", "size.width": 12}
-    with pytest.raises(ScalingError, match=r"start\.new=.*the run takes no tensor of run"):
-        experiment(ledger, **start, **nothing)
+    refuses(r"start\.new=.*the run takes no tensor of run", experiment, ledger, **start, **nothing)
 
 
 def test_new_rows_of_a_table_are_drawn_and_the_old_ones_stay(ledger, start):
     more = {"size.vocabulary": 20, "parametrization.head": "normal"}
     taken = initial(ledger, **more, **start, **{"start.new": "[decoder.embedding.table, head.weight]"})
-    before, drawn = tensors(ledger, start["start.run"]), initial(ledger, **more)
+    before, drawn = read(start["start.run"], ledger).tensors, initial(ledger, **more)
     for name in ("decoder.embedding.table", "head.weight"):
         assert torch.equal(taken[name][:9], before[name])
         assert torch.equal(taken[name][9:], drawn[name][9:])
         assert taken[name][9:].abs().sum() > 0
 
 
-HEAD = {"seed": 1, "train.parts": "head"}
-
-
 def test_checkpoints_hold_only_what_is_trained_and_gc_keeps_what_they_need(ledger, start, capsys):
     tuned = train(words(ledger, **start, **HEAD))["run"]
     for folder in Ledger.open(ledger).folder(tuned).glob("checkpoints/*"):
         assert set(load_file(folder / "weights.safetensors")) == {"head.weight"}
-    found = tensors(ledger, tuned)
-    assert differing(tensors(ledger, start["start.run"]), found) == {"head.weight"}
+    found = read(tuned, ledger).tensors
+    assert differing(read(start["start.run"], ledger).tensors, found) == {"head.weight"}
     chain = {"start.run": tuned, **HEAD, "train.parts": "[decoder.stack.norm.gain]"}
     third = train(words(ledger, **chain))["run"]
-    assert differing(found, tensors(ledger, third)) == {"decoder.stack.norm.gain"}
+    assert differing(found, read(third, ledger).tensors) == {"decoder.stack.norm.gain"}
     assert main(["generate", third, f"runs={ledger}", "--prompt", "1 2", "--steps", "2"]) == 0
     shutil.rmtree(Ledger.open(ledger).folder(third))
     free = ["gc", f"runs={ledger}", "--free", "--json"]
@@ -125,22 +129,7 @@ def test_a_base_that_is_gone_or_changed_is_one_line(ledger, base, tmp_path, caps
     # The same weights from another place are the same run, which is done.
     assert train(words(ledger, start__folder=elsewhere, **HEAD))["run"] == tuned
     write(folder, read(base[1], ledger, 8), "here")
-    with pytest.raises(ScalingError, match="have changed; put them back"):
-        read(tuned, ledger)
-
-
-LAYERS = {**STILL, "parametrization": "{kind: Standard, head: normal}", "size.layers": 3, "trainer.max_steps": 4}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "decoder": LAYERS,
-    "encoder_decoder": {**LAYERS, "objective": "SpanCorruption", "model.tie": "[encoder, decoder]"},
-    "gpt2": {**LAYERS, "model.block.mixer.dropout": "absent", "size.heads": 2},  # a tied head, and biases
-}
-PARTS = [
-    ("decoder", "head", "AdamW", r"head\."),
-    ("decoder", "['*.norm.*']", "Muon", r".*\.norm\."),
-    ("gpt2", "bias", "Adafactor", r".*\.bias$"),
-    ("encoder_decoder", "{last: 1}", "SGD", r"head\.|decoder.*(blocks\.2|stack\.norm)\."),
-]
+    refuses("have changed; put them back", read, tuned, ledger)
 
 
 def layered(name: str = "decoder", runs: Path | str = "/nowhere", /, **changes: Any) -> Experiment:
@@ -153,7 +142,7 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_state(name, parts, optimizer
     one = experiment(tmp_path, name, **changes)
     assert one.trained == {key for key in one.names if re.match(pattern, key)}
     before, run = weights.of(one.initial_model()), train(words(tmp_path, name, **changes))["run"]
-    assert differing(before, tensors(tmp_path, run)) == one.trained
+    assert differing(before, read(run, tmp_path).tensors) == one.trained
     folder = max(Ledger.open(tmp_path).folder(run).glob("checkpoints/*"))
     assert {key.rpartition("/")[0] for key in load_file(folder / "optimizer.safetensors")} <= one.trained
     assert one.cost.parameters_trained == sum(before[key].numel() for key in one.trained)
@@ -185,16 +174,13 @@ def test_rates_fall_by_a_factor_with_each_block_below_the_top(name, optimizer):
         assert decayed[key] / rate == pytest.approx(0.5**below), key
 
 
-TUNED = {"LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}", "Prefix": "{kind: Prefix, length: 2}"}
-
-
 @pytest.mark.parametrize("kind", TUNED)
 def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, ledger, start, tmp_path):
     """Its checkpoints hold what was trained; what is read again is the same, generates, and starts others."""
     changes = {**start, "tuning": TUNED[kind], "seed": 1}
     changes |= {"trainer.precision": "bf16-true", "evaluate.precision": "bf16-true"} if kind == "LoRA" else {}
     one, run = experiment(ledger, **changes), train(words(ledger, **changes))["run"]
-    saved, before = read(run, ledger), tensors(ledger, start["start.run"])
+    saved, before = read(run, ledger), read(start["start.run"], ledger).tensors
     found = saved.tensors
     assert one.trained == found.keys() - before
     assert differing(weights.of(one.initial_model()), found) == one.trained
@@ -208,17 +194,13 @@ def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, ledger
     second = experiment(ledger, **{**changes, "start.run": run})
     assert not differing(found, weights.of(second.initial_model()))
     assert second.trained == one.trained
-    with pytest.raises(ScalingError, match=r"unused "):
-        experiment(ledger, **{**changes, "start.run": run, "tuning": "IA3"})
+    refuses("unused ", experiment, ledger, **{**changes, "start.run": run, "tuning": "IA3"})
     new = experiment(ledger, **changes, **{"start.new": "['decoder.stack.norm.*']"})
     assert new.trained == new.saved == {*one.trained, "decoder.stack.norm.gain"}
 
 
-WORSE = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3}
-
-
 def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, capsys):
-    """Its weights are the best ones, and stay. Its learning rate soon makes it worse again."""
+    """Its weights are the best ones, and stay."""
     run = train(words(tmp_path, **WORSE))["run"]
     result, found = left(tmp_path).result, left(tmp_path).losses
     evaluated = {step: loss for (step, kind), loss in found.items() if kind == "evaluate"}
@@ -231,8 +213,7 @@ def test_a_run_ends_after_so_many_evaluations_without_improvement(tmp_path, caps
     assert len(set(one.evaluated.values())) == 1  # evaluations that are compared are on the same windows
     assert f"best at step {best} of {result['step']}, " in printed(capsys, "train", *words(tmp_path, **WORSE))
     saved = Ledger.open(tmp_path).checkpoint(run, best)
-    assert saved is not None
-    assert not differing(load_file(saved.folder / "weights.safetensors"), tensors(tmp_path, run))
+    assert not differing(load_file(saved.folder / "weights.safetensors"), read(run, tmp_path).tensors)
     assert main(["gc", f"runs={tmp_path}", "--free"]) == 0
     assert read(run, tmp_path).place == {"run": run, "step": best}
     by_score = Best()  # a higher one is better than a lower loss
