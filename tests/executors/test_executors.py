@@ -20,7 +20,7 @@ from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
 from scaling.ledger.run import LOG
-from scaling.studies.plan import enter, plan
+from scaling.studies.plan import plan
 from scaling.studies.question import read
 from scaling.verbs.command_line import main
 from tests.serial import work
@@ -205,8 +205,6 @@ def test_a_node_that_is_removed_changes_no_bit(tmp_path):
     assert (code, lacking(runs)) == (0, []), err
     assert err.count("it is tried again") == 1, "one run was on each node"
     expected = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
-    whole = expected.ledger()
-    enter(whole, expected)
-    work(whole, expected)
+    work(whole := expected.ledger(), expected)
     for run in whole.runs():
         assert whole.result(run)["loss"] == Ledger.open(runs).result(run)["loss"]

@@ -207,8 +207,7 @@ def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     small = replace(question, grid={**few, "train.tokens": [128]}, held_out={}, laws=(), name=f"small-{name}")
     words = ["size.length=16", "train.batch=2", "schedule.warmup=1", "evaluate.windows=16", "log.wandb=disabled"]
     found = plan(small, [f"runs={tmp_path}", *words])
-    enter(found.ledger(), found)
-    work(found.ledger(), entered(found.ledger(), small.name))
+    work(found.ledger(), found)
     assert [found.ledger().result(one.run)["outcome"] for one in found.runs] == ["finished"]
 
 

@@ -68,10 +68,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     name, words = written(folder), [f"runs={folder / 'runs'}"]
     planned = plan(question(read(name), words), words)
-    enter(ledger := planned.ledger(), planned)
-    work(ledger, planned)
+    work(ledger := planned.ledger(), planned)
     finetuned: Any = finetunings(ledger, planned, read(name).downstream)
-    enter(ledger, finetuned)
     work(ledger, finetuned)
     (ledger.folder(planned.runs[-1].run) / "result.json").unlink()
     return name, Ledger.open(ledger.root), finetuned
