@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from scaling.ledger import Ledger
+from scaling.reports import write as writing
 from scaling.reports.write import PAGE, write
 from scaling.studies import findings
 from scaling.studies.plan import Plan, enter, plan
@@ -23,7 +24,8 @@ CIRCUMSTANCES |= {"versions": {"scaling": "0.1.0", "torch": "2.13.0"}}
 @pytest.fixture
 def no_files_of_figures(monkeypatch):
     """Figures are drawn in the page alone: their files take as long as all the rest."""
-    monkeypatch.setattr(findings, "FIGURES", ())
+    for module in (findings, writing):
+        monkeypatch.setattr(module, "FIGURES", ())
 
 
 def make_study(

@@ -119,7 +119,7 @@ def test_it_states_the_law_its_test_the_setup_and_every_run(study):
 
 
 @pytest.mark.usefixtures("no_files_of_figures")
-def test_a_text_from_a_study_cannot_act(tmp_path):
+def test_a_text_from_a_study_or_from_the_record_of_a_kept_one_cannot_act(tmp_path):
     changes = {
         "question: Does a whole study pass in seconds?": f"question: '{EVIL} & \"quotes\"'",
         "train.tokens: [2k, 4k, 8k]": f"train.tokens: [2k, 4k, 8k]\n  log.name: ['{EVIL}']",
@@ -128,11 +128,18 @@ def test_a_text_from_a_study_cannot_act(tmp_path):
     }
     ledger, found = make_study(tmp_path, changes)
     assert EVIL in found.runs[0].name
-    findings, path = write(ledger, found)
-    seen = Reader(path.read_text(encoding="utf-8"))
-    assert not seen.all("script") + seen.all("img")
-    assert EVIL in seen.text("h1")
+    findings, kept = write(ledger, found, kept=tmp_path / "kept")
     assert findings.document["setup"]["architecture"] == EVIL  # `define` replaces what the specs state
+    record = kept.with_name("record.json")
+    words = json.loads(record.read_text())
+    words |= {"command": EVIL, "day": EVIL, "circumstances": {EVIL: EVIL}}
+    words["runs"] = {run: {"state": EVIL, "time": EVIL, "address": "javascript:f()"} for run in words["runs"]}
+    record.write_text(json.dumps(words))
+    for page in (ledger.study_folder("small") / "report" / "index.html", fit_again(kept.parent)[1]):
+        seen = Reader(page.read_text(encoding="utf-8"))
+        assert not seen.all("script") + seen.all("img")
+        assert not [one for one in seen.all("a") if "javascript" in one["href"]]
+        assert EVIL in seen.text("h1")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
@@ -396,20 +403,6 @@ def test_a_copy_whose_points_or_record_were_altered_is_refused(study, tmp_path, 
         record.write_text(altered)
         assert f"{record}: the record is damaged" in refused(capsys, "report", str(folder))
     assert (folder / "index.html").read_bytes() == page
-
-
-@pytest.mark.usefixtures("no_files_of_figures")
-def test_what_a_record_says_cannot_act(tmp_path):
-    ledger, _ = make_study(tmp_path, NO_LAW)
-    assert main(["report", "small", f"runs={ledger.root}", "--keep", str(tmp_path / "kept")]) == 0
-    record = tmp_path / "kept" / "small" / "record.json"
-    words = json.loads(record.read_text())
-    words |= {"command": EVIL, "day": EVIL, "circumstances": {EVIL: EVIL}}
-    words["runs"] = {run: {"state": EVIL, "time": EVIL, "address": "javascript:f()"} for run in words["runs"]}
-    record.write_text(json.dumps(words))
-    seen = Reader(fit_again(record.parent)[1].read_text(encoding="utf-8"))
-    assert not seen.all("script")
-    assert not [one for one in seen.all("a") if "javascript" in one["href"]]
 
 
 @pytest.fixture
