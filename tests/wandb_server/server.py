@@ -46,9 +46,7 @@ class Run:
         live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
         fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
         fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
-        fixed |= {key: self.given.get(key) for key in ("jobType", "tags")}
         fixed |= dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
-        fixed |= {"logLineCount": 0, "eventsLineCount": 0, "eventsTail": "[]", "wandbConfig": "{}"}
         return fixed | {
             "state": self.state,
             "stopped": self.stopped,
@@ -94,7 +92,6 @@ class World:
         self.lock = threading.RLock()
         self.sweeps: dict[str, Sweep] = {}
         self.runs: dict[str, Run] = {}
-        self.agents: list[str] = []
 
     def answer(self, text: str, asked: Answer) -> Answer:
         kind, fields = parsed(text)
@@ -128,11 +125,10 @@ class World:
         return {"sweep": self.sweeps[name].document(), "configValidationWarnings": []}
 
     def create_agent(self, asked: Answer) -> Answer:
-        self.agents.append(asked["sweep"])
-        return {"agent": {"id": f"agent{len(self.agents) - 1}"}}
+        return {"agent": {"id": asked["sweep"]}}
 
     def agent_heartbeat(self, asked: Answer) -> Answer:
-        sweep, at_work = self.sweeps[self.agents[int(asked["id"][5:])]], json.loads(asked.get("runState") or "{}")
+        sweep, at_work = self.sweeps[asked["id"]], json.loads(asked.get("runState") or "{}")
         commands: list[Answer] = [{"type": "stop", "run_id": name} for name in at_work if self.runs[name].stopped]
         if not at_work:
             drawn, name = next(sweep.cells, None), f"r{len(self.runs):07d}"
