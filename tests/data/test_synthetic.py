@@ -88,9 +88,6 @@ def test_pairs_end_in_eos_cost_their_entropy_and_no_translation_is_likelier_than
     assert sorted(aligned[1]) == list(range(31))
 
 
-# --- tasks ---
-
-
 @pytest.mark.parametrize("kind", [WhichLanguage, LanguageSwitch])
 def test_the_best_score_is_that_of_every_text_weighed_and_of_who_takes_the_likeliest_label(kind, tmp_path):
     task = kind(symbols=3, length=5, order=1, examples=20_000, held_out=20_000)
