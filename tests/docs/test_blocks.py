@@ -67,8 +67,6 @@ def without_remark(command: str) -> str:
     return command[: remark.start()].rstrip() if remark else command.rstrip()
 
 
-# What is there
-
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
 DIRECTIVE = re.compile(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
 EVERY = [*DOCUMENTS, *EXAMPLES]
@@ -120,8 +118,6 @@ def test_the_table_of_attentions_share_is_what_is_counted(monkeypatch):
     assert [name for name in written if name in build_cost.SIZES] == build_cost.SIZES
 
 
-# What runs
-
 PYTHON = [
     *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
     *("data.tokenizer.vocabulary=500", "data.tokenizer.sample=200k"),
@@ -161,7 +157,6 @@ STARTS = [start for starts in LEFT_OUT.values() for start in starts]
 SLOW = re.compile(r"(data|inside|laws|long|mixture|report|seq2seq|studies|sweeps|tables)\.md")
 
 
-# Files of the reader's own.
 LABELS = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
 FILES = {
     "reviews.csv": "review\n" + "".join(f'"review {i}, {"of many words " * 20}{i * 7}"\n' for i in range(600)),
@@ -196,8 +191,6 @@ def drawn_curves(seed: int) -> pd.DataFrame:
 
 @dataclass
 class Scene:
-    """A reader's folder."""
-
     folder: Path
     capfd: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch

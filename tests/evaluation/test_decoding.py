@@ -168,8 +168,6 @@ def test_a_text_ends_before_a_stop_token_and_within_learned_positions():
         generate(build("model", load("bert")["model"], SIZE), batch, Greedy(), steps=1)
 
 
-# --- likelihoods ---
-
 IDS = {"start": 1, "bos": 1, "pad": 0, "eos": 3}
 
 

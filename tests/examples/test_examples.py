@@ -90,8 +90,6 @@ def test_both_ways_to_write_a_law_are_one_law():
     assert not one.document["not_identified"]
 
 
-# examples/minimal.py
-
 STEPS, WARMUP = 16, 4
 NAMES = {
     "decoder.embedding.table": "table",
@@ -104,7 +102,6 @@ NAMES = {
 
 
 def plain(name: str) -> str:
-    """The name of a parameter in the one file."""
     for ours, theirs in NAMES.items():
         name = name.replace(ours, theirs)
     return name
@@ -130,8 +127,6 @@ def test_one_file_trains_to_the_losses_of_scaling_train_from_the_same_weights_on
     assert losses[0] == pytest.approx(torch.log(torch.tensor(64.0)).item(), abs=1e-4)  # the head is zero
     assert losses[-1] < 3.5
 
-
-# Published sets: they are whole and credited, and every published fit is reproduced
 
 SETS = ("gadre2024", "datablations", "porian2024", "olmo_ladder")
 
@@ -164,14 +159,11 @@ def test_every_published_figure_holds_and_the_document_has_it(module, capsys):
     assert "does not hold" not in printed
 
 
-# Data of one's own: places in syntax trees of Python, message catalogues, functions' docstrings
-
 SOURCE = 'import os\n\x0c\ndef é(x, *rest):\n    return [os.path(x + 1), "a"]\n\ny = é(3)\n'
 
 
 @pytest.fixture
 def places():
-    """The function of the example that places tokens."""
     extend(EXAMPLES / "python_trees" / "trees.py")
     return sys.modules["scaling_extension_trees"].places
 
@@ -189,9 +181,7 @@ def test_tokens_of_python_have_the_places_of_their_nodes(places):
     assert places("this is no python", np.array([4])) is None
 
 
-def test_windows_keep_the_places_of_their_documents_and_a_position_without_a_tree_is_refused(
-    places, tmp_path, monkeypatch
-):
+def test_windows_keep_the_places_of_their_documents_and_what_has_no_tree_is_refused(places, tmp_path, monkeypatch):
     """Of eight sources, one of which is not Python."""
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "data"))
     sources = [f"def f{n}(x):\n    return x + {n}  # e\n" for n in range(7)] + ["this is no python\n"]

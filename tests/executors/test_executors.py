@@ -168,7 +168,6 @@ def test_runs_are_packed_into_an_array(slurm, tmp_path):
 
 @slow
 def test_a_job_that_slurm_warns_is_queued_again_and_one_that_no_command_waits_for_is_cancelled(slurm, tmp_path, capsys):
-    """The run is saved when SLURM warns, and goes on."""
     words = [str(write(tmp_path, grid={"trainer.max_steps": [10**6]})), f"runs={tmp_path}"]
     assert main(["submit", *words, "--set", "timeout_min=60"]) == 0
     assert "submitted 1 run to SLURM" in capsys.readouterr().out

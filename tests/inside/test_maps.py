@@ -187,9 +187,6 @@ def test_a_point_of_a_landscape_is_the_loss_of_the_moved_weights():
     assert loss[2, 0] == loss_of(model, batch)
 
 
-# --- commands ---
-
-
 def test_the_document_has_each_layer_and_each_head(folders, capsys):
     lines = printed(capsys, "look", folders / "gpt2", "a law").splitlines()
     assert lines[0].split() == ["layer", "head", "entropy", "distance", "previous", "positional", "offset", "induction"]

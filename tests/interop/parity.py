@@ -112,7 +112,6 @@ class Pair(NamedTuple):
 
 @cache
 def sections(model: str) -> dict[str, Any]:
-    """The sections `model` and `size` of a comparison."""
     record, *lines = VARIANTS.get(model, (model,))
     return {"model": load(record, lines)["model"], "size": SIZES.get(model, SIZES.get(record, SIZE))}
 

@@ -17,7 +17,6 @@ import pytest
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.ledger import Ledger
-from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream, read
 from scaling.verbs.command_line import SCHEMA, VERBS, main
@@ -147,7 +146,6 @@ def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_a
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SCALING_DATA", str(folder / "prepared"))
-        patch.setattr(findings, "FIGURES", ())  # which take as long as all the rest
         run("data prepare", *TEXT, "size.length=64")
         run("data show", *TEXT, "size.length=64")
         run("data show", "synthetic", "--windows", "1")

@@ -118,7 +118,6 @@ def test_it_states_the_law_its_test_the_setup_and_every_run(study):
         assert re.search(rf"^{re.escape(name)}: .+, loss \d", titles, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_a_text_from_a_study_or_from_the_record_of_a_kept_one_cannot_act(tmp_path):
     changes = {
         "question: Does a whole study pass in seconds?": f"question: '{EVIL} & \"quotes\"'",
@@ -153,7 +152,6 @@ def test_text_stays_text(text):
     assert {name for name, _ in Reader(blocks).elements} == {"p", "h3", "pre", "code", "ul", "li", "dl", "dt", "dd"}
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_an_unfinished_study_states_how_far_it_is(tmp_path):
     ended, changes = {0: "diverged", 3: "failed", 9: None}, {"law: chinchilla": "law: power_law_floor_d"}
     findings, path = write(*make_study(tmp_path, changes, lambda place: ended.get(place, "finished")))
@@ -220,7 +218,6 @@ def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
     ledger, plan, found, *_ = study
 
     def without(name: str, doubt: str):
-        """The findings with a doubt, and one parameter that is not identified."""
         lost = {"not_identified": [doubt], "unidentified": [name]}
         return replace(found, fit=replace(found.fit, document={**found.document, **lost}))
 
@@ -352,7 +349,6 @@ def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_pa
     assert fitted(again)["estimates"] == pytest.approx(fitted(folder)["estimates"], rel=1e-6)
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, capsys, monkeypatch):
     found, kept = study.plan, study.kept
     page, paragraph = (kept / "index.html").read_bytes(), (kept / "README.md").read_text(encoding="utf-8")
@@ -376,7 +372,6 @@ def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, c
     assert fitted(copy) == fitted(kept) == json.loads((study.page.parent / "fit.json").read_text())
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_the_yaml_of_a_kept_report_makes_the_same_runs_with_the_overrides_of_its_command(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL.read_text().replace("law: chinchilla\n", ""))
     words = ["data.symbols=32", f"runs={tmp_path / 'runs'}"]

@@ -31,7 +31,7 @@ from scaling.studies import estimate, machine
 from scaling.studies.estimate import choose_scale
 from scaling.studies.identifiability import lacking, predicted_interval, smallest_grid
 from scaling.studies.machine import Size, Speed, resources, sized
-from scaling.studies.plan import Plan, enter, entered, plan
+from scaling.studies.plan import enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
@@ -47,9 +47,7 @@ SIZES = "{size: [{width: 16, heads: 1}, {width: 32, heads: 2}]}"
 GRID = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [10k]}"
 
 
-def planned(
-    folder: Path, rest: str, fixed: str = "{train.batch: 4, schedule.warmup: 0}", base: str = "model.yaml"
-) -> Plan:
+def planned(folder, rest, fixed="{train.batch: 4, schedule.warmup: 0}", base="model.yaml"):
     (folder / "model.yaml").write_text(MODEL)
     text = f"question: x\nbase: {folder / base}\nset: {fixed}\n{rest}\n"
     (folder / "asked.yaml").write_text(text)
@@ -256,8 +254,6 @@ def test_mistakes_outside_the_file_are_one_line_too(tmp_path, capsys, monkeypatc
         assert "prepare" in refused(capsys, "study", path, *more, runs)
     assert not (tmp_path / "runs" / "store").exists()
 
-
-# --- what it states ---
 
 SUPPOSED = {"E": 1.5, "A": 5.0, "B": 30.0, "alpha": 0.5, "beta": 0.6}
 

@@ -357,7 +357,6 @@ def field(folder: Path, goal: str = "E ± 0.12", study: str = SMALL) -> Field:
 
 
 def decided(ledger: Ledger, name: str) -> list[dict]:
-    """The decisions without their times."""
     return [{key: value for key, value in each.items() if key != "decided"} for each in decisions(ledger, name)]
 
 

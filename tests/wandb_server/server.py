@@ -1,7 +1,6 @@
 """A small W&B server on 127.0.0.1: it answers what the client asks, keeps every byte, and fails when told to."""
 
 import base64
-import gzip
 import itertools
 import json
 import re
@@ -301,9 +300,7 @@ class Handler(BaseHTTPRequestHandler):
         if server.listening is None:  # a connection from before
             self.close_connection = True
             return
-        body = b"".join(self.chunks())
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = Request(self.command, self.path, str(self.headers), body)
         output = base64.b64encode(f"api:{server.key}".encode()).decode()
         fault = server.due(request)
@@ -316,15 +313,6 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(401, {"errors": [{"message": "permission denied"}]})
         else:
             self.reply(200, server.answer(request))
-
-    def chunks(self) -> Iterator[bytes]:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            return
-        while size := int(self.rfile.readline(), 16):
-            yield self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
 
     def reply(self, status: int, document: Any, headers: dict[str, str] | None = None) -> None:
         content = json.dumps(document).encode()
