@@ -93,7 +93,7 @@ def test_a_planned_run_is_the_run_that_train_would_make(tmp_path):
             assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
 
 
-def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter(tmp_path):
+def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter_and_a_held_out_run_has_the_largest(tmp_path):
     for definition in ("exact", "kaplan_with_attention"):
         kind = f"kind: IsoFLOP, flops: [1e8, 1e9], definition: {definition}"
         found = planned(tmp_path, f"grid: {{{kind}, axes: {SIZES}}}")
@@ -102,17 +102,13 @@ def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter(tmp_path):
             each = {"exact": cost.flops_train_per_token, **cost.approximations}[definition]
             batch = 4 * one.experiment.row_tokens
             assert 0.9999 * budget <= one.experiment.tokens(one.steps) * each < 1.0001 * budget + batch * each
-    found = planned(tmp_path, f"grid: {{kind: TokensPerParameter, multiples: [2, 20], axes: {SIZES}}}")
-    for one, multiple in zip(found.runs, [2, 20] * 2, strict=True):
+    grid = f"grid: {{kind: TokensPerParameter, multiples: [20, 2], axes: {SIZES}}}"
+    *runs, last = planned(tmp_path, f"{grid}\nheld_out: {{seed: [7]}}").runs
+    budgets = [one.experiment.tokens(one.steps) for one in (*runs, last)]
+    for one, multiple, budget in zip(runs, [20, 2] * 2, budgets[:-1], strict=True):
         tokens = multiple * one.experiment.cost.parameters
-        assert tokens <= one.experiment.tokens(one.steps) < tokens + 4 * one.experiment.row_tokens
-
-
-def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(tmp_path):
-    grid = "grid: {kind: TokensPerParameter, multiples: [2, 1], axes: {size.layers: [1]}}"
-    largest, _, last = planned(tmp_path, f"{grid}\nheld_out: {{seed: [7]}}").runs
-    assert last.held_out
-    assert last.experiment.tokens(last.steps) == largest.experiment.tokens(largest.steps)
+        assert tokens <= budget < tokens + 4 * one.experiment.row_tokens
+    assert (last.held_out, budgets[-1]) == (True, max(budgets[:-1]))
 
 
 def test_a_swarm_is_spread_evenly_over_all_mixtures():
