@@ -1,6 +1,4 @@
-"""Preparing: what comes out is the corpus, nothing is in both splits, kills and full disks are survived, and no altered
-byte is ever read.
-"""
+"""Preparing: what comes out is the corpus, in two splits, whatever is killed or full, and no altered byte is read."""
 
 import json
 import multiprocessing

@@ -1,6 +1,4 @@
-"""Languages, translations and tasks whose best loss or score is known: against counts of all texts, and by a second
-way of reading each.
-"""
+"""Languages, translations and tasks whose best loss or score is known: against counts, and read in a second way."""
 
 import itertools
 from pathlib import Path

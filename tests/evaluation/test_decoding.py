@@ -1,6 +1,4 @@
-"""Decoding and likelihoods, from the cache and in padded batches, against their definitions: a row at a time, without a
-cache or padding, and with the whole text read again at each step.
-"""
+"""Decoding and likelihoods, cached and padded, against their definitions: a row at a time, read again at each step."""
 
 import math
 from dataclasses import replace

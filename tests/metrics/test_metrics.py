@@ -1,6 +1,4 @@
-"""Metrics on cases that are worked by hand, and on the examples that reference programs publish with their numbers; and
-their intervals.
-"""
+"""Metrics on cases worked by hand and on the examples that reference programs publish, and their intervals."""
 
 import math
 import sys

@@ -1,6 +1,4 @@
-"""docs/json.md and what the commands print under --json agree: every key that is printed is documented, every
-documented key is printed, and keys are snake_case.
-"""
+"""docs/json.md and --json agree: every printed key is documented, every documented one printed, in snake_case."""
 
 import json
 import re

@@ -1,6 +1,4 @@
-"""Data of one's own and the published sets: what is in files comes out, whatever their format and their parts, and each
-mistake in them is one line with the file, the line and the way to correct it.
-"""
+"""What is in files and in published sets comes out, whatever their format and parts, and each mistake is one line."""
 
 import gzip
 import json

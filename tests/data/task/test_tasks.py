@@ -1,6 +1,4 @@
-"""What is read of files in each layout and of every shipped task in the layout of its set, what of it is held out
-together, and what is counted as trained on too.
-"""
+"""What is read of each layout and of every shipped task, what is held out together, and what is trained on too."""
 
 import gzip
 import hashlib
