@@ -7,7 +7,7 @@ import time
 from scaling.executors import Executor, Handle, ended
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size
-from scaling.studies.plan import Plan
+from scaling.studies.plan import Plan, enter
 from scaling.studies.scheduler import Runs, Unfinished, unfinished
 
 
@@ -31,7 +31,8 @@ class Serial(Executor):
 
 
 def work(ledger: Ledger, plan: Plan) -> Unfinished | None:
-    """Train a plan that was entered."""
+    """Enter a plan and train it."""
+    enter(ledger, plan)
     runs = Runs(Serial(), ledger, Size(1), plan)
     runs.work()
     return unfinished(ledger, plan, runs)

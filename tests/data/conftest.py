@@ -43,7 +43,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def jsonl(file, rows):
-    """The path of a file with these rows."""
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return str(file)
 
@@ -60,10 +59,8 @@ def hub_copy(home, sets):
 
 
 def prepared(capsys, *words):
-    """What `scaling data prepare` prints of these words."""
     return command_line.printed(capsys, "data", "prepare", *words, "--json")
 
 
 def refused(capsys, *words):
-    """The one line with which it refuses them."""
     return command_line.refused(capsys, "data", "prepare", *words)

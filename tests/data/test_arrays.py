@@ -108,8 +108,6 @@ def test_mistakes_in_arrays(arrays, capsys):
         assert message in refused(capsys, "tokens", "data.vocabulary=500", *words.split())
 
 
-# --- word vectors ---
-
 SIZE = ["size=tiny", "size.vocabulary=null", "size.length=32", "trainer.max_steps=3", "schedule.warmup=0"]
 WORDS = {"law": [1, 2, 0.5], "the": [-1, 0, 3]}
 LINES = b"law 1 2 0.5\nthe -1 0 3\n"

@@ -35,7 +35,6 @@ def test_any_stretch_of_windows_has_the_shares(shares):
 
 
 def windows_of(source, count):
-    """Of each domain, the windows in their order."""
     read = source.read(np.arange(count), LENGTH)
     return [[row.tobytes() for row in read.tokens[read.domains == number]] for number in range(2)]
 

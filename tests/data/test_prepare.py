@@ -1,6 +1,4 @@
-"""Preparing: what comes out is the corpus, nothing is in both splits, kills and full disks are survived, and no altered
-byte is ever read.
-"""
+"""Preparing: what comes out is the corpus, in two splits, whatever is killed or full, and no altered byte is read."""
 
 import json
 import multiprocessing
@@ -27,7 +25,6 @@ ONE_PART, BYTE = 1 << 28, {"kind": "Byte"}
 
 
 def documents(home):
-    """The documents of each split, decoded."""
     for split in ("train", "validation"):
         source = open_split(home, split)
         yield [source.decode(tokens[:-1]) for _, tokens in source.documents()]
@@ -89,9 +86,6 @@ def test_a_limit_holds_for_all_parts_together(text, corpus, tmp_path, monkeypatc
     one = prepare(limited, tmp_path / "one part")
     assert [*documents(home)] == [*documents(one)]
     assert 20_000 <= sum(Manifest.read(one).count(split, "bytes") for split in ("train", "validation")) < 20_500
-
-
-# --- stopped on the way ---
 
 
 def test_no_part_that_is_done_is_read_again_and_shards_are_on_the_disk_before_their_record(text, tmp_path, monkeypatch):
@@ -188,9 +182,6 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(text, tmp_path, small_disk
     assert files(prepare(text(tokenizer=BYTE), small_disk)) == files(prepare(text(tokenizer=BYTE), tmp_path / "data"))
 
 
-# --- what is read ---
-
-
 def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
     sides = [[f"how much is {n} and one" for n in range(99)], ["one " * (n % 7) + str(n + 1) for n in range(99)]]
     for name, texts in zip(("source", "text"), sides):
@@ -208,9 +199,6 @@ def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
             texts.append(source.decode(tokens[: length - 1]))
         assert tuple(texts) in {*zip(*sides)}
     assert cut.source.tolist() == [[*whole[:4], eos] for whole in read.source.tolist()]
-
-
-# --- data that change, and bytes that are altered ---
 
 
 def test_unfinished_work_of_other_data_or_of_another_version_is_begun_anew(text, corpus, tmp_path):

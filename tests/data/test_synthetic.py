@@ -1,6 +1,4 @@
-"""Languages, translations and tasks whose best loss or score is known: against counts of all texts, and by a second
-way of reading each.
-"""
+"""Languages, translations and tasks whose best loss or score is known: against counts, and read in a second way."""
 
 import itertools
 from pathlib import Path
@@ -86,9 +84,6 @@ def test_pairs_end_in_eos_cost_their_entropy_and_no_translation_is_likelier_than
     aligned = law.aligned(np.array([9, 31]))  # each target word goes with one source word of its block
     assert aligned[0, :9].tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 8]
     assert sorted(aligned[1]) == list(range(31))
-
-
-# --- tasks ---
 
 
 @pytest.mark.parametrize("kind", [WhichLanguage, LanguageSwitch])

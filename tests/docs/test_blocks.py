@@ -9,7 +9,6 @@ its reason.
 import functools
 import gzip
 import importlib
-import importlib.util
 import io
 import json
 import re
@@ -68,8 +67,6 @@ def without_remark(command: str) -> str:
     return command[: remark.start()].rstrip() if remark else command.rstrip()
 
 
-# What is there
-
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
 DIRECTIVE = re.compile(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
 EVERY = [*DOCUMENTS, *EXAMPLES]
@@ -110,10 +107,9 @@ def test_the_page_of_the_api_describes_every_public_name(part, package, elsewher
         assert getattr(importlib.import_module(module), name) is getattr(package, name), (module, name)
 
 
-def test_the_table_of_attentions_share_is_what_is_counted():
-    spec: Any = importlib.util.spec_from_file_location("build_cost", ROOT / "docs" / "build_cost.py")
-    build_cost = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build_cost)
+def test_the_table_of_attentions_share_is_what_is_counted(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    build_cost = importlib.import_module("build_cost")
     table = (ROOT / "docs" / "cost.md").read_text().split(build_cost.BEGIN)[1].split(build_cost.END)[0]
     written = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in table.splitlines()}
     (counted,) = build_cost.rows(["small"], [512, 131072])
@@ -121,8 +117,6 @@ def test_the_table_of_attentions_share_is_what_is_counted():
     assert cells == [written["small"][build_cost.LENGTHS.index(length)] for length in (512, 131072)]
     assert [name for name in written if name in build_cost.SIZES] == build_cost.SIZES
 
-
-# What runs
 
 PYTHON = [
     *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
@@ -163,7 +157,6 @@ STARTS = [start for starts in LEFT_OUT.values() for start in starts]
 SLOW = re.compile(r"(data|inside|laws|long|mixture|report|seq2seq|studies|sweeps|tables)\.md")
 
 
-# Files of the reader's own.
 LABELS = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
 FILES = {
     "reviews.csv": "review\n" + "".join(f'"review {i}, {"of many words " * 20}{i * 7}"\n' for i in range(600)),
@@ -198,8 +191,6 @@ def drawn_curves(seed: int) -> pd.DataFrame:
 
 @dataclass
 class Scene:
-    """A reader's folder."""
-
     folder: Path
     capfd: pytest.CaptureFixture[str]
     monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,4 @@
-"""Decoding and likelihoods, from the cache and in padded batches, against their definitions: a row at a time, without a
-cache or padding, and with the whole text read again at each step.
-"""
+"""Decoding and likelihoods, cached and padded, against their definitions: a row at a time, read again at each step."""
 
 import math
 from dataclasses import replace
@@ -167,8 +165,6 @@ def test_a_text_ends_before_a_stop_token_and_within_learned_positions():
     with pytest.raises(ScalingError, match="cannot write"):
         generate(build("model", load("bert")["model"], SIZE), batch, Greedy(), steps=1)
 
-
-# --- likelihoods ---
 
 IDS = {"start": 1, "bos": 1, "pad": 0, "eos": 3}
 

@@ -51,7 +51,6 @@ def test_each_normalisation_by_hand():
 
 
 def task(folder, rows, **changes):
-    """The path of a task with these rows."""
     data = {"kind": "Task", "answer": "options", "text": "{text}", "metric": "Accuracy", "tokenizer": "Byte", **changes}
     data["files"] = {split: jsonl(folder / f"{split}.jsonl", own) for split, own in rows.items()}
     (folder / "own.yaml").write_text(json.dumps({"data": data}))

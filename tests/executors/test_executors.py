@@ -20,7 +20,7 @@ from scaling.executors.scheduler import Job, finish
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
 from scaling.ledger.run import LOG
-from scaling.studies.plan import enter, plan
+from scaling.studies.plan import plan
 from scaling.studies.question import read
 from scaling.verbs.command_line import main
 from tests.serial import work
@@ -168,7 +168,6 @@ def test_runs_are_packed_into_an_array(slurm, tmp_path):
 
 @slow
 def test_a_job_that_slurm_warns_is_queued_again_and_one_that_no_command_waits_for_is_cancelled(slurm, tmp_path, capsys):
-    """The run is saved when SLURM warns, and goes on."""
     words = [str(write(tmp_path, grid={"trainer.max_steps": [10**6]})), f"runs={tmp_path}"]
     assert main(["submit", *words, "--set", "timeout_min=60"]) == 0
     assert "submitted 1 run to SLURM" in capsys.readouterr().out
@@ -205,8 +204,6 @@ def test_a_node_that_is_removed_changes_no_bit(tmp_path):
     assert (code, lacking(runs)) == (0, []), err
     assert err.count("it is tried again") == 1, "one run was on each node"
     expected = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
-    whole = expected.ledger()
-    enter(whole, expected)
-    work(whole, expected)
+    work(whole := expected.ledger(), expected)
     for run in whole.runs():
         assert whole.result(run)["loss"] == Ledger.open(runs).result(run)["loss"]

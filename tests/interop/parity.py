@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from itertools import pairwise
-from string import Template
 from typing import Any, Literal, NamedTuple
 from unittest import mock
 
@@ -38,40 +37,37 @@ MODELS = (
     *("gpt1", "gpt2", "opt", "bloom", "bert", "roberta", "distilbert", "electra", "albert"),
     *("t5", "t5_v1_1", "bart", "marian", "llama", "mistral", "qwen2", "gemma", "pythia"),
 )
-# What releases turn in a model of record, or users do, each compared on its own: the model and its lines.
-LINES = """
-opt untied: opt; model.tie=[]
-galactica: opt; $NORM; model.stack.norm={kind: LayerNorm, gain: false, bias: false}; model.block.mixer.bias=false; $GELU
-bloom untied: bloom; model.tie=[]
-bert masked: bert; model.sentence=null
-distilbert untied: distilbert; model.tie=[]; model.block.channel.activation=ReLU; model.head.activation=ReLU
-electra narrow: electra; model.embedding.width=12; model.head.width=12
-electra plain: electra; $EMBEDDING; model.head.width=null
-electra untied: electra; model.tie=[]
-albert narrow: albert; model.embedding.width=12; model.head.width=12; $SENTENCE
-llama tied: llama; model.tie=[decoder, head]; model.block.mixer.bias=true; model.block.channel.bias=true
-mistral window: mistral; model.pattern.size=11
-mistral windowless: mistral; model.pattern=Causal
-mistral tied: mistral; model.pattern.size=11; model.tie=[decoder, head]
-qwen2 tied: qwen2; model.tie=[decoder, head]
-gemma untied: gemma; model.tie=[]; model.block.mixer.bias=true
-pythia tied: pythia; model.tie=[decoder, head]
-xlm-r: roberta
-"""
 HEADS = {
     "classifying": "model.head={kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}",
     "tagging": "model.head={kind: Tokens, classes: 5, dropout: 0.1}",
     "answering": "model.head=Span",
 }
-SHORT = {
-    "NORM": "model.block.norm={kind: LayerNorm, gain: false, bias: false}",
-    "GELU": "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
-    "EMBEDDING": "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}",
-    "SENTENCE": "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}",
-}
-VARIANTS = {
-    name: tuple(line.split("; "))
-    for name, _, line in (row.partition(": ") for row in Template(LINES).substitute(SHORT).strip().splitlines())
+UNTIED, TIED = "model.tie=[]", "model.tie=[decoder, head]"
+BARE = "{kind: LayerNorm, gain: false, bias: false}"
+NARROW = ("model.embedding.width=12", "model.head.width=12")
+PLAIN = "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}"
+# What releases turn in a model of record, or users do, each compared on its own: the model and its lines.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "opt untied": ("opt", UNTIED),
+    "galactica": (
+        *("opt", f"model.block.norm={BARE}", f"model.stack.norm={BARE}", "model.block.mixer.bias=false"),
+        "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
+    ),
+    "bloom untied": ("bloom", UNTIED),
+    "bert masked": ("bert", "model.sentence=null"),
+    "distilbert untied": ("distilbert", UNTIED, "model.block.channel.activation=ReLU", "model.head.activation=ReLU"),
+    "electra narrow": ("electra", *NARROW),
+    "electra plain": ("electra", PLAIN, "model.head.width=null"),
+    "electra untied": ("electra", UNTIED),
+    "albert narrow": ("albert", *NARROW, "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}"),
+    "llama tied": ("llama", TIED, "model.block.mixer.bias=true", "model.block.channel.bias=true"),
+    "mistral window": ("mistral", "model.pattern.size=11"),
+    "mistral windowless": ("mistral", "model.pattern=Causal"),
+    "mistral tied": ("mistral", "model.pattern.size=11", TIED),
+    "qwen2 tied": ("qwen2", TIED),
+    "gemma untied": ("gemma", UNTIED, "model.block.mixer.bias=true"),
+    "pythia tied": ("pythia", TIED),
+    "xlm-r": ("roberta",),
 }
 VARIANTS |= {
     f"{model} {task}": (model.replace("xlm-r", "roberta"), head, "model.sentence=null", "model.tie=[]")
@@ -116,7 +112,6 @@ class Pair(NamedTuple):
 
 @cache
 def sections(model: str) -> dict[str, Any]:
-    """The sections `model` and `size` of a comparison."""
     record, *lines = VARIANTS.get(model, (model,))
     return {"model": load(record, lines)["model"], "size": SIZES.get(model, SIZES.get(record, SIZE))}
 

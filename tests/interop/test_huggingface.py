@@ -144,7 +144,6 @@ def test_the_first_of_several_ids_ends_a_text(tmp_path):
 
 
 def changed(folder, by):
-    """Change the tensors of a folder."""
     stored = load_file(folder / FILE)
     by(stored)
     save_file(stored, folder / FILE, {"format": "pt"})
@@ -228,8 +227,6 @@ def test_all_formats_are_compared():
         assert len({pair.theirs for pair in form.names}) == len(form.names)
         assert len({name for pair in form.names for name in pair.ours}) == sum(len(pair.ours) for pair in form.names)
 
-
-# --- parity ---
 
 COMPARED = [*parity.MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in parity.VARIANTS)]
 

@@ -109,9 +109,7 @@ def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path, tokenizer)
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "framed")("Why?").input_ids == [1, *own]
 
 
-def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_done_is_one_line(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_model_without_a_tokenizer_reads_ids_and_what_cannot_be_done_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     was = saved()
     for name in ("run", "altered", "named", "beyond"):

@@ -1,6 +1,4 @@
-"""Metrics on cases that are worked by hand, and on the examples that reference programs publish with their numbers; and
-their intervals.
-"""
+"""Metrics on cases worked by hand and on the examples that reference programs publish, and their intervals."""
 
 import math
 import sys
@@ -174,8 +172,6 @@ def test_signatures_state_the_settings_and_the_version_and_a_missing_package_is_
         assert "\n" not in str(error.value)
 
 
-# --- trees ---
-
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sits) (PP-LOC (IN on) (NP (-NONE- *T*)))) (. .)))"
 
 
@@ -221,9 +217,6 @@ def test_brackets_count_as_evalb_counts_them_and_give_the_f1_of_three_trees():
     scores = BracketF1().score(predictions, [["-", CAT], ["-", eats], ["-", rains]])
     expected = {"precision": (4 + 2 + 1) / (4 + 3 + 1), "recall": 7 / (4 + 4 + 3), "f1": 2 * 7 / (8 + 11)}
     assert scores == approx({**expected, "complete": 1 / 3})
-
-
-# --- intervals ---
 
 
 def test_the_interval_of_an_accuracy_is_the_binomials_and_wilsons_where_all_or_none_are_right():

@@ -109,9 +109,6 @@ def test_the_loss_of_a_distilled_student_is_hintons():
         objective.of_tokens(student, torch.randn(2, 3, 7), batch)
 
 
-# --- masks in their places ---
-
-
 def restored(batch):
     return torch.where(batch.targets == IGNORE, batch.tokens, batch.targets).numpy()
 
@@ -194,9 +191,6 @@ def test_half_the_sentences_follow():
         assert line[row].tolist() == [cls, *own[row, : len(a)], sep, *follows, sep]
         assert batch.segments[row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
         assert 1 <= len(a) <= 63
-
-
-# --- source to target ---
 
 
 def sides(batch):

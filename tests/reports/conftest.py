@@ -2,16 +2,15 @@
 
 import math
 from collections import namedtuple
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from scaling.ledger import Ledger
+from scaling.reports import write as writing
 from scaling.reports.write import PAGE, write
 from scaling.studies import findings
-from scaling.studies.plan import Plan, enter, plan
+from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 
 SMALL = Path(__file__).parents[1] / "studies" / "small.yaml"
@@ -20,15 +19,14 @@ CIRCUMSTANCES = {"processor": "x86_64", "device": "cpu", "cores": 2, "threads": 
 CIRCUMSTANCES |= {"versions": {"scaling": "0.1.0", "torch": "2.13.0"}}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_files_of_figures(monkeypatch):
-    """Figures are drawn in the page alone: their files take as long as all the rest."""
-    monkeypatch.setattr(findings, "FIGURES", ())
+    """Figures are drawn in the page alone, but for those of `study`: their files take as long as all the rest."""
+    for module in (findings, writing):
+        monkeypatch.setattr(module, "FIGURES", ())
 
 
-def make_study(
-    folder: Path, changes: dict[str, str] | None = None, outcome: Callable[[int], str | None] = lambda _: "finished"
-) -> tuple[Ledger, Plan]:
+def make_study(folder, changes=None, outcome: Any = lambda _: "finished"):
     """A study in a folder: its YAML (the small one, with `changes`), and the outcome of each run, None for not yet."""
     text = SMALL.read_text()
     for old, new in (changes or {}).items():
@@ -38,7 +36,7 @@ def make_study(
     found = plan(read(str(folder / "small.yaml")), [f"runs={folder / 'runs'}"])
     enter(ledger := found.ledger(), found)
     for place, one in enumerate(found.runs):
-        how, cost, tokens = cast(Any, outcome(place)), one.experiment.cost, one.experiment.tokens(one.steps)
+        how, cost, tokens = outcome(place), one.experiment.cost, one.experiment.tokens(one.steps)
         if how is None:
             continue
         with ledger.claim(one.run) as attempt:

@@ -1,6 +1,4 @@
-"""docs/json.md and what the commands print under --json agree: every key that is printed is documented, every
-documented key is printed, and keys are snake_case.
-"""
+"""docs/json.md and --json agree: every printed key is documented, every documented one printed, in snake_case."""
 
 import json
 import re
@@ -17,12 +15,11 @@ import pytest
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.ledger import Ledger
-from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream, read
 from scaling.verbs.command_line import SCHEMA, VERBS, main
 from tests.docs.test_blocks import drawn_curves
-from tests.reports.conftest import make_study
+from tests.reports.conftest import SMALL, make_study
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -64,13 +61,7 @@ def matches(pattern: Pattern, path: Pattern) -> tuple[bool, bool]:
     return agree and (len(path) <= len(whole) or "**" in pattern), agree and len(path) >= len(whole)
 
 
-STUDY = """question: x
-base: decoder
-set: {data: synthetic, size.vocabulary: null, schedule.warmup: 0, train.batch: 8}
-grid: {size: [{width: 8, layers: 1, heads: 1}, {width: 16, layers: 1, heads: 1}], train.tokens: [20k, 40k, 60k]}
-law: chinchilla
-"""
-SUPPOSED = "suppose: {E: 2.2, A: 20, alpha: 0.7, B: 400, beta: 0.6}\n"
+SUPPOSED = "suppose: {E: 1.5, A: 5, alpha: 0.5, B: 30, beta: 0.6}\n"
 TABLE = """base: decoder
 data: synthetic
 size: {width: 8, layers: 1, heads: 1, vocabulary: null, length: 16}
@@ -97,8 +88,8 @@ TEXT = ["files", "data.corpus.files=text.txt", "data.tokenizer.vocabulary=270", 
 def write_files(folder: Path) -> None:
     texts = {
         "text.txt": "\n\n".join(f"A line of text, the {number}th of many." for number in range(300)),
-        "study.yaml": STUDY,
-        "known.yaml": STUDY.replace("schedule.warmup: 0", "schedule: {kind: WSD, warmup: 0}") + SUPPOSED,
+        "study.yaml": SMALL.read_text(),
+        "known.yaml": SMALL.read_text() + SUPPOSED,
         "table.yaml": TABLE,
         "x.csv": "row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n",
         "class.yaml": TASK.format("class", "Accuracy"),
@@ -129,9 +120,8 @@ def write_files(folder: Path) -> None:
     curves.to_csv(folder / "curves.csv", index=False)
 
 
-@pytest.fixture
-def documents(tmp_path_factory):
-    """What each command prints under --json, several documents where one has not all of its keys."""
+def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_are_the_same(tmp_path_factory):
+    """A command is given several times where one document has not all of its keys."""
     folder, found = tmp_path_factory.mktemp("json"), dict[str, list[Any]]()
     write_files(folder)
 
@@ -154,7 +144,6 @@ def documents(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SCALING_DATA", str(folder / "prepared"))
-        patch.setattr(findings, "FIGURES", ())  # which take as long as all the rest
         run("data prepare", *TEXT, "size.length=64")
         run("data show", *TEXT, "size.length=64")
         run("data show", "synthetic", "--windows", "1")
@@ -232,16 +221,12 @@ def documents(tmp_path_factory):
         run("import", "exported", "--to", "imported")
         run("gc")
         run("gc", "--weights")
-    return found
-
-
-def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_are_the_same(documents):
     assert {name.partition(" --")[0] for commands in SECTIONS for name in commands} == set(VERBS)
     for commands, text in SECTIONS.items():
         keys = documented(text)
         assert not [part for key in keys for part in key if not SNAKE.fullmatch(part) and part not in ("*", "**", "[]")]
         if not UNSEEN & {*commands}:
-            seen = {path for name in commands for document in documents.get(name, ()) for path in printed(document)}
+            seen = {path for name in commands for document in found.get(name, ()) for path in printed(document)}
             absent = sorted(".".join(key) for key in keys if not any(matches(key, path)[1] for path in seen))
             known = keys | (documented(SECTIONS["fit",]) if "report" in commands else set())
             more = sorted(".".join(path) for path in seen if not any(matches(key, path)[0] for key in known))

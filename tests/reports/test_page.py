@@ -118,8 +118,7 @@ def test_it_states_the_law_its_test_the_setup_and_every_run(study):
         assert re.search(rf"^{re.escape(name)}: .+, loss \d", titles, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
-def test_a_text_from_a_study_cannot_act(tmp_path):
+def test_a_text_from_a_study_or_from_the_record_of_a_kept_one_cannot_act(tmp_path):
     changes = {
         "question: Does a whole study pass in seconds?": f"question: '{EVIL} & \"quotes\"'",
         "train.tokens: [2k, 4k, 8k]": f"train.tokens: [2k, 4k, 8k]\n  log.name: ['{EVIL}']",
@@ -128,11 +127,18 @@ def test_a_text_from_a_study_cannot_act(tmp_path):
     }
     ledger, found = make_study(tmp_path, changes)
     assert EVIL in found.runs[0].name
-    findings, path = write(ledger, found)
-    seen = Reader(path.read_text(encoding="utf-8"))
-    assert not seen.all("script") + seen.all("img")
-    assert EVIL in seen.text("h1")
+    findings, kept = write(ledger, found, kept=tmp_path / "kept")
     assert findings.document["setup"]["architecture"] == EVIL  # `define` replaces what the specs state
+    record = kept.with_name("record.json")
+    words = json.loads(record.read_text())
+    words |= {"command": EVIL, "day": EVIL, "circumstances": {EVIL: EVIL}}
+    words["runs"] = {run: {"state": EVIL, "time": EVIL, "address": "javascript:f()"} for run in words["runs"]}
+    record.write_text(json.dumps(words))
+    for page in (ledger.study_folder("small") / "report" / "index.html", fit_again(kept.parent)[1]):
+        seen = Reader(page.read_text(encoding="utf-8"))
+        assert not seen.all("script") + seen.all("img")
+        assert not [one for one in seen.all("a") if "javascript" in one["href"]]
+        assert EVIL in seen.text("h1")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
@@ -146,7 +152,6 @@ def test_text_stays_text(text):
     assert {name for name, _ in Reader(blocks).elements} == {"p", "h3", "pre", "code", "ul", "li", "dl", "dt", "dd"}
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_an_unfinished_study_states_how_far_it_is(tmp_path):
     ended, changes = {0: "diverged", 3: "failed", 9: None}, {"law: chinchilla": "law: power_law_floor_d"}
     findings, path = write(*make_study(tmp_path, changes, lambda place: ended.get(place, "finished")))
@@ -213,7 +218,6 @@ def test_what_is_not_identified_is_stated_first_and_is_no_figure(study):
     ledger, plan, found, *_ = study
 
     def without(name: str, doubt: str):
-        """The findings with a doubt, and one parameter that is not identified."""
         lost = {"not_identified": [doubt], "unidentified": [name]}
         return replace(found, fit=replace(found.fit, document={**found.document, **lost}))
 
@@ -345,7 +349,6 @@ def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_pa
     assert fitted(again)["estimates"] == pytest.approx(fitted(folder)["estimates"], rel=1e-6)
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, capsys, monkeypatch):
     found, kept = study.plan, study.kept
     page, paragraph = (kept / "index.html").read_bytes(), (kept / "README.md").read_text(encoding="utf-8")
@@ -369,7 +372,6 @@ def test_a_kept_report_needs_no_ledger_and_comes_out_the_same(study, tmp_path, c
     assert fitted(copy) == fitted(kept) == json.loads((study.page.parent / "fit.json").read_text())
 
 
-@pytest.mark.usefixtures("no_files_of_figures")
 def test_the_yaml_of_a_kept_report_makes_the_same_runs_with_the_overrides_of_its_command(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL.read_text().replace("law: chinchilla\n", ""))
     words = ["data.symbols=32", f"runs={tmp_path / 'runs'}"]
@@ -396,20 +398,6 @@ def test_a_copy_whose_points_or_record_were_altered_is_refused(study, tmp_path, 
         record.write_text(altered)
         assert f"{record}: the record is damaged" in refused(capsys, "report", str(folder))
     assert (folder / "index.html").read_bytes() == page
-
-
-@pytest.mark.usefixtures("no_files_of_figures")
-def test_what_a_record_says_cannot_act(tmp_path):
-    ledger, _ = make_study(tmp_path, NO_LAW)
-    assert main(["report", "small", f"runs={ledger.root}", "--keep", str(tmp_path / "kept")]) == 0
-    record = tmp_path / "kept" / "small" / "record.json"
-    words = json.loads(record.read_text())
-    words |= {"command": EVIL, "day": EVIL, "circumstances": {EVIL: EVIL}}
-    words["runs"] = {run: {"state": EVIL, "time": EVIL, "address": "javascript:f()"} for run in words["runs"]}
-    record.write_text(json.dumps(words))
-    seen = Reader(fit_again(record.parent)[1].read_text(encoding="utf-8"))
-    assert not seen.all("script")
-    assert not [one for one in seen.all("a") if "javascript" in one["href"]]
 
 
 @pytest.fixture

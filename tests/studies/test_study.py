@@ -341,7 +341,6 @@ def test_finetunings_on_other_tasks_stay_and_need_no_weights_when_they_are_done(
     for task in ("rank_tags", "which_language"):
         asked = replace(found, question=replace(found.question, tasks={task: short}))
         finetuned: Any = task_plan(ledger, asked)
-        enter(ledger, finetuned)
         work(ledger, finetuned)
     outcomes = {one.task: ledger.result(one.run)["outcome"] for one in finetuned.runs}
     assert outcomes == {"rank_tags": "finished", "which_language": "finished"}
@@ -358,7 +357,6 @@ def field(folder: Path, goal: str = "E ± 0.12", study: str = SMALL) -> Field:
 
 
 def decided(ledger: Ledger, name: str) -> list[dict]:
-    """The decisions without their times."""
     return [{key: value for key, value in each.items() if key != "decided"} for each in decisions(ledger, name)]
 
 

@@ -18,10 +18,11 @@ import yaml
 
 from scaling.ledger import Ledger
 from scaling.studies.findings import rows
-from scaling.studies.plan import enter, plan
+from scaling.studies.plan import plan
 from scaling.studies.question import read
 from tests.disk import fill
 from tests.serial import work
+from tests.training.conftest import SABOTEUR
 
 # A study of runs that take a fraction of a second each.
 SET = {
@@ -78,65 +79,38 @@ def lacking(runs: Path) -> list[str]:
     return [run for run in ledger.runs() if ledger.result(run) is None]
 
 
-# A piece of one's own; while its flag is there, it fails, and kills its process where something is written in the flag.
-FRAGILE = """
-import os, signal
-from pathlib import Path
-
-from scaling.model.channels import Dense
-from torch import nn
-
-
-class Fragile(Dense):
-    slot = "channel"
-
-    def __init__(self, shape):
-        super().__init__(shape, activation=nn.ReLU)
-
-    def forward(self, x, context):
-        if not x.is_meta and Path({flag!r}).exists():
-            if Path({flag!r}).read_text():
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise ValueError("the piece broke")
-        return super().forward(x, context)
-"""
-
-
 @pytest.fixture
-def fragile(tmp_path):
-    """The flag of a study's fragile run, and the words that begin the study."""
-    flag, piece = tmp_path / "flag", tmp_path / "own.py"
-    flag.touch()
-    piece.write_text(FRAGILE.format(flag=str(flag)))
-    channels = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
+def sabotaged(tmp_path):
+    """The words that begin a study one of whose runs has a saboteur."""
+    (tmp_path / "saboteur.py").write_text(SABOTEUR)
+    channels = ["Saboteur", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
     study = write(tmp_path, grid={"model.block.channel": channels})
-    return flag, ["study", study, f"runs={tmp_path / 'runs'}", "--workers", "2", "--extend", piece]
+    return ["study", study, f"runs={tmp_path / 'runs'}", "--workers", "2", "--extend", tmp_path / "saboteur.py"]
 
 
 pytestmark = pytest.mark.slow
 
 
-def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(fragile, tmp_path):
-    (flag, words), runs = fragile, tmp_path / "runs"
-    code, err = ended(scaling(*words))
+def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(sabotaged, tmp_path):
+    runs, broken = tmp_path / "runs", {"CALL": "1", "FAULT": "raise ValueError('the piece broke')"}
+    code, err = ended(scaling(*sabotaged, **broken))
     assert code == 1, err
     (run,) = lacking(runs)
     log = runs / "studies" / "few" / "workers.log"
     assert "2 of 3 runs, 1 failed" in err
     assert "the study few is not done: 1 of 3 runs has no result" in err
-    assert f"channel=Fragile (run {run}): failed: ValueError: the piece broke" in err
+    assert f"channel=Saboteur (run {run}): failed: ValueError: the piece broke" in err
     assert f"what the runs printed is in {log}" in err
     assert "Traceback" not in err
     # The traceback is where one looks for it: in the workers' log, and in the attempt.
     records = Ledger.open(runs).attempts(run)
     assert log.read_text().count("ValueError: the piece broke") == len(records) == 2
     assert all(record.end["outcome"] == "failed" for record in records)
-    assert all('raise ValueError("the piece broke")' in record.end["traceback"] for record in records)
-    flag.unlink()
+    assert all("ValueError: the piece broke" in record.end["traceback"] for record in records)
     # What failed too often is left alone until someone asks.
-    code, err = ended(scaling(*words))
+    code, err = ended(scaling(*sabotaged))
     assert (code, "--retry-failed" in err, len(Ledger.open(runs).attempts(run))) == (1, True, 2)
-    code, err = ended(scaling(*words, "--retry-failed"))
+    code, err = ended(scaling(*sabotaged, "--retry-failed"))
     assert (code, lacking(runs)) == (0, []), err
 
 
@@ -157,14 +131,12 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
     assert (code, lacking(runs)) == (0, []), err
 
 
-def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(fragile, tmp_path):
-    (flag, words), runs = fragile, tmp_path / "runs"
-    flag.write_text("kill")
-    code, err = ended(scaling(*words))
+def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(sabotaged, tmp_path):
+    code, err = ended(scaling(*sabotaged, CALL="1", FAULT="os.kill(os.getpid(), signal.SIGKILL)"))
     assert code == 1, err
-    (run,) = lacking(runs)
+    (run,) = lacking(tmp_path / "runs")
     assert "its process was killed by SIGKILL; it is tried again" in err
-    assert f"channel=Fragile (run {run}): its process was killed by SIGKILL; tried 3 times" in err
+    assert f"channel=Saboteur (run {run}): its process was killed by SIGKILL; tried 3 times" in err
     assert "Traceback" not in err
 
 
@@ -210,8 +182,7 @@ def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     document = json.loads(finished.stdout)
     assert (document["law"], document["points"]["used"]) == ("power_law_floor_d", 10)
     found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
-    enter(ledger := found.ledger(), found)
-    work(ledger, found)
+    work(ledger := found.ledger(), found)
     expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
     with (runs / "studies" / "small" / "report" / "points.csv").open(newline="") as lines:
         assert list(csv.DictReader(lines)) == expected

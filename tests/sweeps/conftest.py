@@ -19,7 +19,6 @@ WORDS = words("absent", **OWN, **{"evaluate.points": 4, "log.every": 4})  # with
 
 
 def tree(**changes: Any) -> dict[str, Any]:
-    """A small sweep's file, with changes."""
     return {
         "program": "scaling",
         "command": ["scaling", "train", *WORDS, "${args_no_hyphens}"],

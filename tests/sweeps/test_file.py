@@ -90,7 +90,6 @@ def test_every_shipped_sweep_is_right(path, sample, monkeypatch):
 
 
 def test_the_words_are_those_of_the_real_agent(tmp_path):
-    """Our spelling of a run's words and that of W&B's client, side by side."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
     values = [1, 0.001, 1e-7, True, None, "GeLU", [1, 2], {"kind": "WSD", "decay": 0.2}]

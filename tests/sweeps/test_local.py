@@ -20,7 +20,7 @@ import scaling
 from scaling.laws.points import load_points
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
-from scaling.studies.plan import enter, plan
+from scaling.studies.plan import plan
 from scaling.sweeps.pull import STEP
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
@@ -280,7 +280,6 @@ def test_a_table_of_what_was_pulled_is_the_ledgers(client, monkeypatch, capsys):
     document |= {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in settings)}
     Path("rows.yaml").write_text(json.dumps(document))
     found = plan(question(read_table("rows.yaml")))
-    enter(found.ledger(), found)
     work(found.ledger(), found)
     assert {run.summary["outcome"] for run in client.world.runs.values()} == {"finished"}
     assert main(["pull", "me/scaling", "--table", "rows.yaml", "--to", "pulled"]) == 0

@@ -68,10 +68,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     name, words = written(folder), [f"runs={folder / 'runs'}"]
     planned = plan(question(read(name), words), words)
-    enter(ledger := planned.ledger(), planned)
-    work(ledger, planned)
+    work(ledger := planned.ledger(), planned)
     finetuned: Any = finetunings(ledger, planned, read(name).downstream)
-    enter(ledger, finetuned)
     work(ledger, finetuned)
     (ledger.folder(planned.runs[-1].run) / "result.json").unlink()
     return name, Ledger.open(ledger.root), finetuned
@@ -244,8 +242,6 @@ def test_a_page_that_cannot_be_kept_is_refused_before_anything_is_trained(tmp_pa
 
 @pytest.mark.slow
 def test_the_whole_command_is_killed_and_goes_on(tmp_path):
-    """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
-
     def results() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/store/*/result.json")}
 

@@ -1,6 +1,4 @@
-"""Data of one's own and the published sets: what is in files comes out, whatever their format and their parts, and each
-mistake in them is one line with the file, the line and the way to correct it.
-"""
+"""What is in files and in published sets comes out, whatever their format and parts, and each mistake is one line."""
 
 import gzip
 import json
@@ -19,7 +17,7 @@ import pytest
 import tokenizers
 import zstandard
 
-from scaling.base.errors import BAD_INPUT, ScalingError
+from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.files import shipped
 from scaling.config.schema import build
@@ -130,13 +128,12 @@ def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_pla
     assert fill("{no.deeper}", row, "text") is None
     assert fill("{b.c}", row, "text") == "z"
     for template, message in {
-        "{txt}": "text: the data have no field 'txt'; did you mean 'text'?",
+        "{txt}": "text: the data have no field 'txt'; did you mean 'text'",
         "{text.upper}": "'text.upper' leads into str, which has no parts",
         "{score:2000000000.1f}": "has a form that is none of a number",
     }.items():
-        with pytest.raises(ScalingError) as caught:
+        with pytest.raises(ScalingError, match=message):
             fill(template, row, "text")
-        assert message in str(caught.value)
 
 
 def test_data_are_named_by_their_file_or_folder(folder, capsys):
@@ -171,7 +168,7 @@ def test_data_are_named_by_their_file_or_folder(folder, capsys):
 WORDS = ("some words in a row\n" * 1000).encode()
 
 
-def test_bad_input_is_one_line_with_the_place(folder):
+def test_bad_input_is_one_line_with_the_place(folder, capsys):
     for name, content, message in (
         ("a.png", b"\x89PNG", "it holds .png; name the files by a glob, as in in/**/*.png"),
         ("a.txt", b"x" * 3_000_001 + b"\xff\n", "a.txt:1: byte 3000001 of the line is 0xff, which is not UTF-8"),
@@ -185,11 +182,8 @@ def test_bad_input_is_one_line_with_the_place(folder):
     ):
         (folder / "in").mkdir()
         (folder / "in" / name).write_bytes(content)
-        with pytest.raises(ScalingError) as caught:
-            documents(folder, files="in" if name == "a.png" else "in/*")
-        assert caught.value.code == BAD_INPUT
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
+        files = "in" if name == "a.png" else "in/*"
+        assert message in refused(capsys, "files", f"data.corpus.files={files}", *LEARNED)
         shutil.rmtree(folder / "in")
 
 
@@ -200,7 +194,6 @@ def test_lines_of_two_files_are_pairs_and_files_that_do_not_fit_are_refused(fold
     assert documents(folder, **line) == [Document("one", "eins"), Document("two three", "zwei\u2028drei")]
     for source, stated in (
         ("1\n2\n3\n", "b.en:3: the pair has one side: this line is empty or missing"),
-        ("1\n", "a.de:2: the pair has one side: this line is empty or missing"),
         ("1\n \n", "a.de:2: the pair has one side: this line is empty or missing"),
     ):
         (folder / "a.de").write_text(source)
@@ -310,10 +303,8 @@ def test_a_branch_is_pinned_to_its_commit(tmp_path, monkeypatch):
 
 def test_what_the_hub_or_a_set_does_not_have_and_code_that_is_not_run(tmp_path, monkeypatch):
     def refused(message, path, **line):
-        with pytest.raises(ScalingError) as caught:
+        with pytest.raises(ScalingError, match=rf"^[^\n]*{message}[^\n]*$"):
             list(of_hub(path, **line).snapshot(tmp_path).documents())
-        assert "\n" not in str(caught.value)
-        assert message in str(caught.value)
 
     def unknown(*_, **__):
         response = httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1"))
@@ -325,7 +316,7 @@ def test_what_the_hub_or_a_set_does_not_have_and_code_that_is_not_run(tmp_path, 
     home = tmp_path / "set"
     hub_copy(home, {"one": {"train": datasets.Dataset.from_list([{"text": "a page"}])}})
     refused("config='two': the set has no such config", home, config="two")
-    refused("split='trian': the set has no such split; did you mean 'train'?", home, config="one", split="trian")
+    refused("split='trian': the set has no such split; did you mean 'train'", home, config="one", split="trian")
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "code.py").write_text("raise SystemExit(77)\n")
     refused("is code, which is not run", tmp_path / "code")

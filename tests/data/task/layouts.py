@@ -27,7 +27,6 @@ def classes(texts, names, first, *, shown=None, label="label", **more):
 
 
 def written(text, right, texts, **more):
-    """Answers that are texts."""
     return rows(texts, **more), {}, ((text,), right, right[0])
 
 

@@ -1,6 +1,4 @@
-"""What is read of files in each layout and of every shipped task in the layout of its set, what of it is held out
-together, and what is counted as trained on too.
-"""
+"""What is read of each layout and of every shipped task, what is held out together, and what is trained on too."""
 
 import gzip
 import hashlib
@@ -48,9 +46,8 @@ def written(words):
 def opened(tmp_path):
     def one(layout, content, name):
         (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
-        files = dict.fromkeys(("train", "validation"), str(tmp_path / name))
-        line = {"kind": "Task", "tokenizer": "Byte", "layout": layout, "files": files}
-        return build("data", {**line, **LINES[layout]}).open("train", tmp_path / "data")
+        files = dict.fromkeys(BOTH, str(tmp_path / name))
+        return task("", layout=layout, **LINES[layout], files=files).open("train", tmp_path / "data")
 
     return one
 
@@ -100,8 +97,6 @@ def test_words_of_a_tree_have_their_places_in_every_token_of_a_batch(opened):
     above = [{n for n, (_, first, last) in enumerate(tree, 1) if first <= begin < last} for _, begin, _ in tree]
     assert above == [{1, 2}, {2}, {2, 3}, {2, 3, 4}, {5}]
 
-
-# --- what is held out ---
 
 CLASS = {"answer": "class", "labels": ["no", "yes"], "text": "{text}", "metric": "Accuracy"}
 SPAN = {"answer": "span", "text": "{question}", "second": "{context}", "label": "{answers}", "metric": "SQuAD"}
@@ -232,7 +227,7 @@ def test_a_task_is_read_in_the_layout_of_its_set(name, tmp_path):
         else:
             hub_copy(home, sets)
     data = build("data", changed)
-    sources = [data.open(split, tmp_path / "data") for split in ("train", "validation")]
+    sources = [data.open(split, tmp_path / "data") for split in BOTH]
     examples = {one.texts: (source, number) for source in sources for number, one in enumerate(source.examples)}
     source, number = examples[texts]
     assert (source.examples[number].answer, source.examples[number].target) == (answer, target)
@@ -263,7 +258,7 @@ def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch
 
 def test_a_published_file_without_a_header_is_read(tmp_path):
     (tmp_path / "train.tsv").write_text('gj04\t1\t\tShe said "no.\ngj04\t0\t*\tHe go.\n')
-    files = dict.fromkeys(("train", "validation"), str(tmp_path / "train.tsv"))
+    files = dict.fromkeys(BOTH, str(tmp_path / "train.tsv"))
     first = build("data", {**line("cola"), "files": files}).open("train", tmp_path / "data").examples[0]
     assert (first.texts, first.answer) == (('She said "no.',), 1)
 
@@ -293,10 +288,8 @@ def test_a_label_is_read_as_the_file_means_it(tmp_path):
     """-1 may be a label, a number a text is not the number of an option, and a field of another type is one line."""
 
     def first(row, **line):
-        (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-        files = dict.fromkeys(BOTH, str(tmp_path / "rows.jsonl"))
-        data = build("data", {"kind": "Task", "tokenizer": "Byte", "files": files, "text": "{text}", **line})
-        return data.open("train", tmp_path / "data").examples[0]
+        files = dict.fromkeys(BOTH, jsonl(tmp_path / "rows.jsonl", [row]))
+        return examples(task("", **{"text": "{text}", **line, "files": files}), tmp_path)[0]
 
     signs = {**CLASS, "labels": {"-1": "bad", "0": "so", "1": "good"}}
     sums = {"answer": "text", "metric": "ExactMatch"}
