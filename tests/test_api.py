@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,10 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
     ):
         with pytest.raises(scaling.ScalingError, match=what):
             wrong()
+    mistakes: dict[str, Any] = {"fix": [1], "where": {"N": 1}, "law": ["chinchilla"]}
+    for option, what in {"fix": "keys with values", "where": "a list of text", "law": "text"}.items():
+        with pytest.raises(scaling.ScalingError, match=f"{option}=.*: expected {what}"):
+            scaling.fit({"N": [1e8], "D": [1e9], "loss": [3.0]}, **{option: mistakes[option]})
     assert "<table>" in fit._repr_html_()
     assert "95% interval" in str(fit)
     assert fit.format("markdown").startswith("**chinchilla")
