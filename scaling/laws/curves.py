@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import plural, refuse
-from scaling.base.printing import Table, TableResult, interval, percent
+from scaling.base.printing import Table, TableResult, percent
 from scaling.laws.catalogue import CURVE_LAWS
-from scaling.laws.formula import numeric
+from scaling.laws.formula import is_empty, numeric
 from scaling.laws.held_out import held_out_runs
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
+from scaling.laws.report import estimates, four_decimals, low_to_high, signed
 from scaling.laws.solver import Effort, choose, draw, minimise
 
 MOST_STEPS = 10**8  # of a curve, whose schedule is an array
@@ -142,7 +143,8 @@ def read_curves(points: Points) -> list[Curve]:
         logged = np.rint(steps).astype(int)
         distinct, first = np.unique(logged, return_index=True)
         rates = np.interp(np.arange(1, logged[-1] + 1), distinct, learned[first])
-        trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
+        cells = (points[name][rows[0]] if name in points else "" for name in ("trunk", "validation"))
+        trunk, validation = ("" if is_empty(cell) else str(cell) for cell in cells)
         places = (logged, losses, kinds[rows], rates, float(np.median(tokens / steps)), trunk, validation)
         curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out[rows[0]])))
     return curves
@@ -457,13 +459,11 @@ class CurveFit(TableResult):
 
     def tables(self) -> Iterator[Table]:
         document, between = self.document, f"{percent(self.level)} interval"
-        bounds, values = document["intervals"], self.estimates.items()
-        rows = [[name, f"{value:.5g}", interval(bounds.get(name), ".5g")] for name, value in values]
-        yield Table("Estimates.", ["", "estimate", between], rows)
+        yield estimates(document)
         tested = [
             [
-                *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
-                *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
+                *(run["run"], four_decimals(run["loss"]), four_decimals(run["predicted"])),
+                *(signed(run["relative_error"]), low_to_high(run["interval_run"]), "yes" if run["covered"] else "no"),
             ]
             for run in document["held_out"]
         ]
@@ -471,7 +471,7 @@ class CurveFit(TableResult):
             titles = ["held out", "loss", "predicted", "error", f"{between} of a new run", "inside"]
             yield Table("Held-out runs.", titles, tested, words=(0, 5))
         if begun := document["completed"]:
-            rows = [[run["run"], f"{run['at']:.0%}", f"{run['estimate']:.4f}", interval(run)] for run in begun]
+            rows = [[run["run"], f"{run['at']:.0%}", four_decimals(run["estimate"]), low_to_high(run)] for run in begun]
             yield Table("Unfinished runs.", ["unfinished", "done", "predicted end", between], rows)
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """Whole curves: the laws, the errors, the fit, what it predicts, and `scaling fit-curves` on a table."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +100,8 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
     assert (document["law"], document["curves"]) == ("annealed_curve", 12)
     assert {row["N"] for row in document["held_out"]} == {221184.0}
     assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
+    assert re.search(r"\nα .+ to ", str(fitted)), "as `scaling fit` prints it"
+    assert "[" not in str(fitted)
     last = table.groupby("run")["step"].transform("max") == table["step"]
     kinds = np.where(last, "evaluate", "train")
     for curve in read_curves(load_points(table.assign(lr=table["lr"].where(~last, 0.0), kind=kinds))):
