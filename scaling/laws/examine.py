@@ -426,8 +426,8 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
 def _counts(points: Points) -> Document:
     counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed")}
     return {
-        **counts,
         "fitted": len(points),
+        **counts,
         "planned": points.used + points.excluded + points.failed,  # these are all cases
         "count": points.count(),
         "definitions": points.definitions,

@@ -102,7 +102,7 @@ class Report(TableResult):
             yield f"figures: {Path(figures[0]).parent}"
 
 
-def _table(
+def titled(
     caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
 ) -> Table | None:
     """A table of rows of titles with cells, where there are rows; each has the same titles."""
@@ -128,7 +128,7 @@ def choice(document: Row) -> Table | None:
         for trial in sorted(best.values(), key=lambda trial: trial["score"])
     ]
     note = "root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test"
-    return _table("Laws compared.", rows, words=(0, 1), notes=[note])
+    return titled("Laws compared.", rows, words=(0, 1), notes=[note])
 
 
 def estimates(document: Row) -> Table:
@@ -172,14 +172,14 @@ def minima(document: Row) -> Table | None:
         [
             ("C (FLOPs)", short(row["C"])),
             ("N*", row["refused"] or short(row["N"])),
-            ("95% interval of N*", low_to_high(row["interval_N"], short)),
+            ("95% interval of N*", "" if row["refused"] else low_to_high(row["interval_N"], short)),
             ("D*", "" if row["refused"] else short(row["D"])),
-            ("95% interval of D*", low_to_high(row["interval_D"], short)),
+            ("95% interval of D*", "" if row["refused"] else low_to_high(row["interval_D"], short)),
             ("loss", "" if row["refused"] else f"{row['loss']:.4f}"),
         ]
         for row in document.get("minima", ())
     ]
-    return _table("Minima of the budgets.", rows, notes=[*_bias(document)])
+    return titled("Minima of the budgets.", rows, notes=[*_bias(document)])
 
 
 def _bias(document: Row) -> Iterator[str]:
@@ -211,7 +211,7 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         ]
         for point, beyond in zip(points, excess, strict=True)
     ]
-    return _table(
+    return titled(
         "Held-out runs, predicted and observed.", rows, notes=[*caveats(document, points, inputs, is_test=True)]
     )
 
@@ -230,7 +230,7 @@ def back_test(document: Row) -> Table | None:
         ]
         for test in document.get("back_test", ())
     ]
-    return _table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
+    return titled("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
 
 
 def predictions(document: Row) -> Table | None:
@@ -244,7 +244,7 @@ def predictions(document: Row) -> Table | None:
         ]
         for row in targets
     ]
-    return _table("Predictions.", rows, notes=[*caveats(document, targets, inputs)])
+    return titled("Predictions.", rows, notes=[*caveats(document, targets, inputs)])
 
 
 def optima(document: Row) -> Table | None:
@@ -263,7 +263,7 @@ def optima(document: Row) -> Table | None:
         for row in budgets
     ]
     notes = [*(line for row in budgets for line in disagreement(row)), *caveats(document, budgets, ["C"])]
-    return _table("The best use of a budget.", rows, notes=notes)
+    return titled("The best use of a budget.", rows, notes=notes)
 
 
 def _size(row: Row, name: str) -> list[tuple[str, str]]:

@@ -109,6 +109,8 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
         assert curve.kinds.tolist() == [0] * (len(curve.steps) - 1) + [1]
     for what, wrong in {
         "2 sizes": table[table["N"].isin([5888, 25088, 221184])],
+        "losses: are equal, or too few for multi_power": table.assign(loss=3.0),
+        "losses: are equal, or too few .*; log more often": table.groupby("N").head(1).assign(lr=1e-3, step=1),
         "is not a kind of loss": table.assign(kind="loss"),
         "has a step outside 1 to": table.assign(step=table["tokens"] * 1e6),
         "names no run": table.assign(run=table["run"].mask(np.arange(len(table)) == 7)),
