@@ -186,6 +186,7 @@ CONDITIONS = {
     "D/N<=100": [True, True, False],
     "size>5M": [False, True, True],
     "corpus!='c4=<pile>'": [True, True, True],
+    "corpus!=wow!": [True, True, True],
     "`val-loss`<2.5": [False, True, True],
     "N*D=1.000000000001e14": [True, False, False],
 }
