@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +83,10 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
     refuses("no column 'n'", fit.predict, n=1e9, D=1e12)
     refuses("target N=-1.0: must be positive", fit.predict, N=[1e9, -1], D=1e12)
     refuses("C=-1: must be positive", fit.optimum, C=-1)
+    mistakes: dict[str, Any] = {"fix": [1], "where": {"N": 1}, "law": ["chinchilla"]}
+    for option, what in {"fix": "keys with values", "where": "a list of text", "law": "text"}.items():
+        table = {"N": [1e8], "D": [1e9], "loss": [3.0]}
+        refuses(f"{option}=.*: expected {what}", scaling.fit, table, **{option: mistakes[option]})
     assert "<table>" in fit._repr_html_()
     assert "95% interval" in str(fit)
     assert fit.format("markdown").startswith("**chinchilla")

@@ -251,11 +251,11 @@ def advantage(
 
     Without either it is stated at the largest common budget.
     """
-    together, objective = pooled((a, b), names), named_objective("log_squared")
     # Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor.
-    in_both = {"N", "D"} <= set(together.columns) and not all(
+    in_both = all({"N", "D"} <= each.columns.keys() for each in (a, b)) and not all(
         is_on_a_line(np.log(np.column_stack([each.numbers(name) for name in ("N", "D")]))) for each in (a, b)
     )
+    together, objective = pooled((a, b), names), named_objective("log_squared")
     form = named(law or ("chinchilla" if in_both else "power_law_floor_c"))
     is_of_compute = form.target == "loss" and set(form.inputs) in ({"N", "D"}, {"C"})
     what, fix = "is not a law of the loss in N and D, or in C", "take chinchilla or power_law_floor_c"

@@ -21,14 +21,15 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import plural, refuse
-from scaling.base.printing import Table, TableResult, interval, percent
+from scaling.base.printing import Table, TableResult, percent
 from scaling.laws.catalogue import CURVE_LAWS
-from scaling.laws.formula import numeric
+from scaling.laws.formula import is_empty, numeric
 from scaling.laws.held_out import held_out_runs
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
+from scaling.laws.report import estimates, four_decimals, low_to_high, signed, titled
 from scaling.laws.solver import Effort, choose, draw, minimise
 
 MOST_STEPS = 10**8  # of a curve, whose schedule is an array
@@ -142,7 +143,8 @@ def read_curves(points: Points) -> list[Curve]:
         logged = np.rint(steps).astype(int)
         distinct, first = np.unique(logged, return_index=True)
         rates = np.interp(np.arange(1, logged[-1] + 1), distinct, learned[first])
-        trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
+        cells = (points[name][rows[0]] if name in points else "" for name in ("trunk", "validation"))
+        trunk, validation = ("" if is_empty(cell) else str(cell) for cell in cells)
         places = (logged, losses, kinds[rows], rates, float(np.median(tokens / steps)), trunk, validation)
         curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out[rows[0]])))
     return curves
@@ -457,22 +459,28 @@ class CurveFit(TableResult):
 
     def tables(self) -> Iterator[Table]:
         document, between = self.document, f"{percent(self.level)} interval"
-        bounds, values = document["intervals"], self.estimates.items()
-        rows = [[name, f"{value:.5g}", interval(bounds.get(name), ".5g")] for name, value in values]
-        yield Table("Estimates.", ["", "estimate", between], rows)
+        yield estimates(document)
         tested = [
             [
-                *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
-                *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
+                ("held out", run["run"]),
+                ("loss", four_decimals(run["loss"])),
+                ("predicted", four_decimals(run["predicted"])),
+                ("error", signed(run["relative_error"])),
+                (f"{between} of a new run", low_to_high(run["interval_run"])),
+                ("inside", "yes" if run["covered"] else "no"),
             ]
             for run in document["held_out"]
         ]
-        if tested:
-            titles = ["held out", "loss", "predicted", "error", f"{between} of a new run", "inside"]
-            yield Table("Held-out runs.", titles, tested, words=(0, 5))
-        if begun := document["completed"]:
-            rows = [[run["run"], f"{run['at']:.0%}", f"{run['estimate']:.4f}", interval(run)] for run in begun]
-            yield Table("Unfinished runs.", ["unfinished", "done", "predicted end", between], rows)
+        begun = [
+            [
+                ("unfinished", run["run"]),
+                ("done", f"{run['at']:.0%}"),
+                ("predicted end", four_decimals(run["estimate"])),
+                (between, low_to_high(run)),
+            ]
+            for run in document["completed"]
+        ]
+        yield from filter(None, [titled("Held-out runs.", tested, (0, 5)), titled("Unfinished runs.", begun)])
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
@@ -501,8 +509,7 @@ def fit_curves(
     refuse(len(sets) > 1, what, "fit the curves of one set: --where validation=…", key="validation")
     thinned = sorted((curve.thinned(after) for curve in used), key=lambda curve: curve.run)
     thinned = [curve for curve in thinned if len(curve.steps)]
-    fix = "log more often, or lower --after"
-    refuse(not thinned, "no loss is left after the start of the runs", fix, key="curves")
+    refuse(not thinned, "no loss is left after the start of the runs", "log more often, or lower --after", key="curves")
     what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
     refuse(len({float(curve.N) for curve in thinned}) == 2, what, f"{fix}, or fit one size alone", key="N")
     reference = float(np.median([float(np.max(curve.rates)) for curve in thinned]))
@@ -562,4 +569,6 @@ def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float)
     fixed = {"A": 1e-100, "alpha": 0.0} if len(set(inputs["N"].tolist())) == 1 else {}
     # Where no rate falls E is the floor under that rate.
     fixed |= {"C": 1e-100} if "falls" in form.inputs and not inputs["falls"].any() else {}
+    is_few, what = len(losses) <= len(form.parameters) - len(fixed), f"are equal, or too few for {form.name}"
+    refuse(is_few or least == losses.max(), what, "log more often, or lower --after", key="losses")
     return Problem(form, inputs, np.log(losses), np.ones(len(losses)), OBJECTIVES["log_squared"], fixed)

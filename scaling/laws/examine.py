@@ -269,14 +269,19 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "unreliable": fit.unreliable,
         "points": _counts(points),
         "ranges": {name: [float(column.min()), float(column.max())] for name, column in axes.items()},
-        "clusters": group and {"column": group, "count": len(set(points[group])), "correlation": correlation},
+        "clusters": group and {"column": group, "count": len(set(points.labels(group))), "correlation": correlation},
     }
 
 
 def _stated(form: Law) -> Document:
     """The name, formula, citation and columns of a law."""
-    stated = {"law": form.name, "formula": form.formula, "citation": form.citation}
-    return {**stated, "inputs": form.axes, "target": form.target}
+    return {
+        "law": form.name,
+        "formula": form.formula,
+        "citation": form.citation,
+        "inputs": form.axes,
+        "target": form.target,
+    }
 
 
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
@@ -420,8 +425,14 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
 
 def _counts(points: Points) -> Document:
     counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed")}
-    counts |= {"fitted": len(points), "planned": points.used + points.excluded + points.failed}  # these are all cases
-    return counts | {"count": points.count(), "definitions": points.definitions, "pooled": points.pooled()}
+    return {
+        "fitted": len(points),
+        **counts,
+        "planned": points.used + points.excluded + points.failed,  # these are all cases
+        "count": points.count(),
+        "definitions": points.definitions,
+        "pooled": points.pooled(),
+    }
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from scaling.base.errors import nearest, plural, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import geometry, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
-from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law
+from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law, with_compute
 from scaling.laws.points import Points
 from scaling.laws.problem import (
     PRIOR_CORRELATION,
@@ -275,13 +275,7 @@ def problem_of(
 
     Refused is what cannot determine the law.
     """
-    for name, value in fixed.items():
-        root, fix = form.tied.get(name), nearest(name, form.parameter_names)
-        refuse(root, f"is tied to {root}", f"fix {root}", key=name)
-        refuse(name not in form.parameter_names, "is not a parameter of the law", fix, key=name)
-        limits = form.parameters[form.parameter_names.index(name)]
-        what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
-        refuse(not limits.lower <= value <= limits.upper, what, "fix it within them", key=name, value=value)
+    refuse_fixed(form, fixed)
     what = "every parameter is fixed, and none is left to fit"
     refuse(len(fixed) == len(form.parameters), what, "leave one of them free", key="fix")
     what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
@@ -296,7 +290,7 @@ def problem_of(
     what, fix = "expected one positive weight for each point", "leave the other points out by --where 'COLUMN>0'"
     points.refuse(not is_weight, what, fix, "weight", value=float(weight.min()))
     weight = weight / weight.mean()
-    labels = points[group] if isinstance(group, str) else np.arange(len(points)) if group is None else group
+    labels = points.labels(group) if isinstance(group, str) else np.arange(len(points)) if group is None else group
     groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
     fix = "name a column of the table"
     refuse(len(groups) != len(points), "expected a label for each point", fix, key="group", value=len(groups))
@@ -315,8 +309,24 @@ def problem_of(
     return problem, order
 
 
+def refuse_fixed(form: Law, fixed: Mapping[str, float]) -> None:
+    """Refuse to hold what is no parameter, or at a value outside the bounds of its parameter."""
+    for name, value in fixed.items():
+        root, fix = form.tied.get(name), nearest(name, form.parameter_names)
+        refuse(root, f"is tied to {root}", f"fix {root}", key=name)
+        refuse(name not in form.parameter_names, "is not a parameter of the law", fix, key=name)
+        limits = form.parameters[form.parameter_names.index(name)]
+        what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
+        refuse(not limits.lower <= value <= limits.upper, what, "fix it within them", key=name, value=value)
+
+
+@np.errstate(all="ignore")
 def _refuse_columns(form: Law, parameters: int, columns: Columns, points: Points) -> None:
-    """Columns of one value, fewer distinct scales than parameters, and proportions that do not sum to one."""
+    """A compute above all numbers, columns of one value, fewer distinct scales than parameters, and proportions that do
+    not sum to one.
+    """
+    is_finite = np.isfinite(with_compute(columns).get("C", 0.0)).all()
+    points.refuse(not is_finite, "is too large", "count N and D in larger units", "6ND")
     for name, column in columns.items():
         fix = f"add runs at another {name}, or fit a law without it"
         points.refuse(

@@ -198,7 +198,8 @@ _COMPARISONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "!=": lambda left, right: ~np.isclose(left, right, rtol=SAME, atol=0.0) & ~np.isnan(left) & ~np.isnan(right),
 }
 _CONDITION = re.compile(
-    r"(?P<left>[^<>!=]+)(?P<sign>[<>!]=|==?|[<>])\s*(?:(?P<quote>['\"])(?P<quoted>.+)(?P=quote)|(?P<right>[^<>!=]+))"
+    r"(?P<left>(?:[^<>!=]|!(?!=))+)(?P<sign>[<>!]=|==?|[<>])\s*"
+    r"(?:(?P<quote>['\"])(?P<quoted>.+)(?P=quote)|(?P<right>(?:[^<>!=]|!(?!=))+))"
 )
 
 

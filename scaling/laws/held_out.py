@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import ScalingError, plural
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit, problem_of
@@ -63,7 +63,7 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
         column = points.numbers(text.strip().strip("`"))
         mask = column == column.max()
     what = f"holds out {'every run' if mask.all() else 'no run'}"
-    refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
+    points.refuse(mask.all() or not mask.any(), what, "choose another bound", "hold-out", value=text or HELD_OUT)
     return points.hold_out(mask)
 
 
@@ -193,17 +193,19 @@ class Choice:
         return choose(rest, objective=self.objective, seed=fit.seed).fit(rest, group=groups, seed=fit.seed)
 
     def to_json(self) -> dict[str, Any]:
-        trials = [
-            {
-                "law": trial.form.name,
-                "objective_kind": trial.objective.name,
-                "cost_power": trial.power,
-                "errors": trial.errors,
-                "score": trial.score,
-            }
-            for trial in self.trials
-        ]
-        return {"tests": self.rows, "trials": trials}
+        return {
+            "tests": self.rows,
+            "trials": [
+                {
+                    "law": trial.form.name,
+                    "objective_kind": trial.objective.name,
+                    "cost_power": trial.power,
+                    "errors": trial.errors,
+                    "score": trial.score,
+                }
+                for trial in self.trials
+            ],
+        }
 
 
 def candidates(points: Points) -> list[Law]:

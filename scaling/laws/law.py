@@ -274,13 +274,13 @@ def by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Law:
     """The law with each parameter of `ties` equal to another and the parameters of `limits` within those bounds."""
-    if law.steps:
-        ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
-        return composed(*map(constrained, law.steps, by_step(ties), by_step(limits)))
     kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
     for key in [*(f"tie {name}" for tie in ties.items() for name in tie), *(f"bounds {name}" for name in limits)]:
         name = key.partition(" ")[2]
         refuse(name not in kinds, "is not a parameter of the law", nearest(name, kinds), key=key)
+    if law.steps:
+        ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
+        return composed(*map(constrained, law.steps, by_step(ties), by_step(limits)))
     roots: dict[str, str] = {}  # for each tied parameter the one that stays free
     for name, other in ties.items():
         root = roots.get(other, other)

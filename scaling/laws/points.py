@@ -157,6 +157,10 @@ class Points:
         kinds = {name: len(set(words[name])) for name in words if name not in ("run", "trunk", "status", "held_out")}
         return {name: count for name, count in kinds.items() if 1 < count <= len(self) / 2}
 
+    def labels(self, name: str) -> np.ndarray:
+        """The cells of a column whose equal values share an error; a row whose cell is empty shares none."""
+        return np.array([f"row {row}" if is_empty(cell) else str(cell) for row, cell in enumerate(self[name])], object)
+
     def runs(self) -> dict[str, np.ndarray]:
         """The rows of each run by its name, in the order of the table."""
         rows: dict[str, list[int]] = {}
@@ -238,9 +242,7 @@ def load_points(
         fix = nearest(subject, subjects)
         raise ScalingError("is neither a column nor a part of the setup", fix=fix, key=f"define {subject}")
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
-    has_trunks = not all(is_empty(trunk) for trunk in points.columns.get("trunk", ()))
-    left_out = [name for name in points.columns if name.endswith(DEFINITION) or (name == "trunk" and not has_trunks)]
-    columns = {name: values for name, values in points.columns.items() if name not in left_out}
+    columns = {name: values for name, values in points.columns.items() if not name.endswith(DEFINITION)}
     points = replace(points, columns=columns, definitions=definitions)
     points = _in_nats(points, names.get("loss", "loss"), is_computed="loss" in formulas.keys() - define.keys())
     # One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens.
@@ -251,9 +253,6 @@ def load_points(
     example = ", ".join(f"{each}={value}" for row in twice[:1] for each, value in list(zip(keys, row))[:4])
     what = f"{plural(len(twice), 'run')} {'is' if len(twice) == 1 else 'are'} in the table more than once: {example}"
     points.refuse(twice, what, "keep one row a run, or give each its own `run` or `seed`")
-    if has_trunks:  # a run without a trunk shares nothing
-        trunks = [f"run {row}" if is_empty(trunk) else str(trunk) for row, trunk in enumerate(points["trunk"])]
-        points = replace(points, columns={**points.columns, "trunk": np.array(trunks, object)})
     return points
 
 
@@ -262,9 +261,9 @@ def group_of(points: Points, name: str | None = None) -> str | None:
     if name is not None:
         points.refuse_absent([name] if name != "none" else [])
         return None if name == "none" else name
-    if "trunk" in points and len(set(points["trunk"])) < len(points):
-        return "trunk"  # whose empty cells have labels of their own
-    return next((run for run in ("run", "run_name") if run in points and 1 < len(set(points[run])) < len(points)), None)
+    fewest = {"trunk": 1, "run": 2, "run_name": 2}  # groups of each
+    columns = (each for each in fewest if each in points)
+    return next((each for each in columns if fewest[each] <= len(set(points.labels(each))) < len(points)), None)
 
 
 def known_chance(form: Law, points: Points) -> dict[str, float]:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, table_of_columns
+from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, refuse_fixed, table_of_columns
 from scaling.laws.formula import numeric
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
 from scaling.laws.law import (
@@ -376,7 +376,8 @@ def fit_two_steps(
     In `fixed`, parameters of the second step have the prefix `task_`.
     """
     points = table_of_columns(points)
-    labels, scored = points[group] if isinstance(group, str) else group, has_score(form, points)
+    refuse_fixed(form, fixed or {})
+    labels, scored = points.labels(group) if isinstance(group, str) else group, has_score(form, points)
     first, second = (
         fit(
             law,

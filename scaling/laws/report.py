@@ -57,7 +57,7 @@ class Report(TableResult):
         for prefix, step in self._steps():
             if step.get("r_squared") is not None:
                 worst, target = step["largest_residual"], step["target"]
-                values = f"{target} {_loss(worst[target])}, fitted {_loss(worst['fitted'])}"
+                values = f"{target} {four_decimals(worst[target])}, fitted {four_decimals(worst['fitted'])}"
                 values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
                 where = _at(worst, step["inputs"]) + (f" ({worst['run']})" if worst["run"] else "")
                 close = f"R² {step['r_squared']:.4f}, mean error {_unsigned(step[ERROR], step['mean_absolute_error'])}"
@@ -102,7 +102,7 @@ class Report(TableResult):
             yield f"figures: {Path(figures[0]).parent}"
 
 
-def _table(
+def titled(
     caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
 ) -> Table | None:
     """A table of rows of titles with cells, where there are rows; each has the same titles."""
@@ -128,7 +128,7 @@ def choice(document: Row) -> Table | None:
         for trial in sorted(best.values(), key=lambda trial: trial["score"])
     ]
     note = "root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test"
-    return _table("Laws compared.", rows, words=(0, 1), notes=[note])
+    return titled("Laws compared.", rows, words=(0, 1), notes=[note])
 
 
 def estimates(document: Row) -> Table:
@@ -142,7 +142,7 @@ def estimates(document: Row) -> Table:
         estimate, digits = values.get(name, interval and interval["estimate"]), _digits(interval)
         # A closed interval of points that are too few rests on the law's form alone.
         is_shown = not doubted or name not in values or name.removeprefix("task_") in named
-        ends = _ends(interval, f"{{:.{digits}g}}".format) if interval and is_shown else ""
+        ends = low_to_high(interval, f"{{:.{digits}g}}".format) if interval and is_shown else ""
         remark = "held" if name in held else "" if name in values else DERIVED.get(name, "")
         value = NOT_IDENTIFIED if estimate is None else f"{estimate:.{digits + 1}g}"
         rows.append((letters(name), value, ends, ", ".join(filter(None, [remark, NOT_IDENTIFIED if doubted else ""]))))
@@ -172,14 +172,14 @@ def minima(document: Row) -> Table | None:
         [
             ("C (FLOPs)", short(row["C"])),
             ("N*", row["refused"] or short(row["N"])),
-            ("95% interval of N*", _ends(row["interval_N"], short)),
+            ("95% interval of N*", "" if row["refused"] else low_to_high(row["interval_N"], short)),
             ("D*", "" if row["refused"] else short(row["D"])),
-            ("95% interval of D*", _ends(row["interval_D"], short)),
+            ("95% interval of D*", "" if row["refused"] else low_to_high(row["interval_D"], short)),
             ("loss", "" if row["refused"] else f"{row['loss']:.4f}"),
         ]
         for row in document.get("minima", ())
     ]
-    return _table("Minima of the budgets.", rows, notes=[*_bias(document)])
+    return titled("Minima of the budgets.", rows, notes=[*_bias(document)])
 
 
 def _bias(document: Row) -> Iterator[str]:
@@ -202,8 +202,8 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         [
             ("held out", (names or {}).get(point["run"] or "", point["run"] or "")),
             *((name, short(point[name])) for name in inputs),
-            (target, _loss(point["observed"])),
-            ("predicted", _loss(point["predicted"])),
+            (target, four_decimals(point["observed"])),
+            ("predicted", four_decimals(point["predicted"])),
             *_both(point),
             *([] if point["covered"] is None else [("inside", "yes" if point["covered"] else "no")]),
             ("error", _error(point["relative_error"], point["error"])),
@@ -211,7 +211,7 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         ]
         for point, beyond in zip(points, excess, strict=True)
     ]
-    return _table(
+    return titled(
         "Held-out runs, predicted and observed.", rows, notes=[*caveats(document, points, inputs, is_test=True)]
     )
 
@@ -230,7 +230,7 @@ def back_test(document: Row) -> Table | None:
         ]
         for test in document.get("back_test", ())
     ]
-    return _table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
+    return titled("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
 
 
 def predictions(document: Row) -> Table | None:
@@ -244,7 +244,7 @@ def predictions(document: Row) -> Table | None:
         ]
         for row in targets
     ]
-    return _table("Predictions.", rows, notes=[*caveats(document, targets, inputs)])
+    return titled("Predictions.", rows, notes=[*caveats(document, targets, inputs)])
 
 
 def optima(document: Row) -> Table | None:
@@ -263,20 +263,20 @@ def optima(document: Row) -> Table | None:
         for row in budgets
     ]
     notes = [*(line for row in budgets for line in disagreement(row)), *caveats(document, budgets, ["C"])]
-    return _table("The best use of a budget.", rows, notes=notes)
+    return titled("The best use of a budget.", rows, notes=notes)
 
 
 def _size(row: Row, name: str) -> list[tuple[str, str]]:
     """The best size or data of a budget, and its interval where there is one."""
     run, cells = row["interval_run"], [(name, _answer(row, row[name]["estimate"], short))]
-    return cells + ([(f"{percent(run['level'])} interval of {name}", _ends(row[name], short))] if run else [])
+    return cells + ([(f"{percent(run['level'])} interval of {name}", low_to_high(row[name], short))] if run else [])
 
 
 def disagreement(row: Row) -> Iterator[str]:
     """The sentence that competing laws put the optimum elsewhere, with their numbers; nothing where they agree."""
 
     def bounded(interval: Row) -> str:
-        return f"{short(interval['estimate'])} ({_ends(interval, short)})"
+        return f"{short(interval['estimate'])} ({low_to_high(interval, short)})"
 
     numbers = "; ".join(
         f"{other['law']}: N {bounded(other['N'])}, D {bounded(other['D'])}, loss {other['loss']['estimate']:.4f}, "
@@ -332,7 +332,7 @@ def _both(row: Row) -> list[tuple[str, str]]:
     """The two intervals of a row; none where there are none. One that was not tested so far outside is marked."""
     if row["interval_run"] is None:
         return []
-    mean, run = (_ends(row[name], _loss) for name in ("interval_mean", "interval_run"))
+    mean, run = (low_to_high(row[name]) for name in ("interval_mean", "interval_run"))
     ends = (mean, run if row["tested"] else f"{run}{UNTESTED}")
     return [*zip(titles(row["interval_run"]["level"]), ends, strict=True)]
 
@@ -341,7 +341,7 @@ def _answer(row: Row, value: float | None, form: Callable[[float], str] | None =
     """A predicted value, or that it is not identified."""
     if not row.get("identified", True):
         return NOT_IDENTIFIED
-    return form(value) if form is not None and value is not None else _loss(value)
+    return form(value) if form is not None and value is not None else four_decimals(value)
 
 
 def caveats(document: Row, rows: Sequence[Row], inputs: Sequence[str], is_test: bool = False) -> Iterator[str]:
@@ -370,11 +370,12 @@ def _at(row: Row, inputs: Sequence[str]) -> str:
     return " ".join(f"{name}={short(row[name])}" for name in inputs)
 
 
-def _ends(interval: Row | None, form: Callable[[float], str]) -> str:
-    ends = () if interval is None else (interval["low"], interval["high"])
-    return " to ".join("open" if end is None else form(end) for end in ends)
-
-
-def _loss(value: float | None) -> str:
+def four_decimals(value: float | None) -> str:
     """Four decimals; a value that no law of a loss should predict is a power of ten."""
     return NOT_FINITE if value is None else f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+
+
+def low_to_high(interval: Row | None, form: Callable[[float], str] = four_decimals) -> str:
+    """`2.1 to 2.3`; an end that is open is said to be."""
+    both = () if interval is None else (interval["low"], interval["high"])
+    return " to ".join("open" if end is None else form(end) for end in both)

@@ -65,15 +65,15 @@ def law_of(
     The text is a name, two names for two steps, a formula over the columns of `points`, or a YAML file, whose formula
     may be any of these. `others` are names that the caller takes besides, for the error.
     """
-    stated: dict[str, Any] = {"formula": ",".join(STEPS) if text == TWO_STEP else text}
+    stated: dict[str, Any] = {"formula": text}
     if text.endswith((".yaml", ".yml")):
         stated = _read(text)
         limits, ties = {**stated.pop("bounds", {}), **limits}, {**stated.pop("tie", {}), **ties}
     formula = stated.pop("formula").strip()
-    if re.fullmatch(r"\w+\s*,\s*\w+", formula):
-        law = composed(*(named(step.strip()) for step in formula.split(",")))
+    if formula == TWO_STEP or re.fullmatch(r"\w+\s*,\s*\w+", formula):
+        law = composed(*map(named, STEPS if formula == TWO_STEP else re.split(r"\s*,\s*", formula)))
     elif re.fullmatch(r"[\w.]*", formula):
-        law = named(formula, TWO_STEP, *others)
+        law = named(formula, TWO_STEP, *(others if formula == text else ()))
     else:
         law = _written(formula, limits, points)
     return constrained_law(replace(law, **stated), points, fixed, ties, limits)

@@ -65,7 +65,10 @@ def fit(
     objective: Annotated[
         Objective | None, "the objective that is minimised (default: log_huber for a loss, squared for a score)"
     ] = None,
-    delta: Annotated[PositiveFloat | None, "the error from which Huber's penalty is linear (default 0.001)"] = None,
+    delta: Annotated[
+        Annotated[float, Range(above=0, most=1e100)] | None,
+        "the error from which Huber's penalty is linear (default 0.001)",
+    ] = None,
     intervals: Annotated[Method, "the method of the intervals"] = "profile",
     level: OpenFraction = 0.95,
     group: Annotated[

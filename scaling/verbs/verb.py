@@ -41,6 +41,8 @@ def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={text}" for key, text in texts.items())]
 
 
+# The types of a value that holds others, by the type of an option that takes several.
+_SEVERAL: Mapping[Any, tuple[type, ...]] = {Mapping: (Mapping,), Sequence: (list, tuple), tuple: (list, tuple)}
 VERBS = tuple(command for commands in COMMANDS.values() for command in commands)  # in the order of `scaling --help`
 
 Value = TypeVar("Value")
@@ -84,10 +86,11 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
             return "overrides" in parameters and isinstance(arg, str) and OVERRIDE.match(arg) is not None
 
         options = {name: value for name, value in kwargs.items() if name in parameters or "settings" not in parameters}
-        for name, value in options.items():
-            parameter, is_plain = parameters.get(name), not isinstance(value, Mapping | list | tuple | None)
-            if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
-                check(spelled(parameter), value, value_type(parameter.annotation))
+        for parameter in parameters.values():
+            value, kind = options.get(parameter.name), value_type(parameter.annotation)
+            is_plain = not isinstance(value, (types.NoneType, *_SEVERAL.get(typing.get_origin(kind), ())))
+            if parameter.kind is parameter.KEYWORD_ONLY and is_plain:
+                check(spelled(parameter), value, kind)
                 for output in (mark for mark in marks(parameter.annotation) if isinstance(mark, Output)):
                     output.check(str(value))
         positional = [arg for arg in args if not is_override(arg)]

@@ -116,8 +116,10 @@ OPTIONS = {
     "--fix E=10": "is a floor of the loss, and the lowest loss is",
     "--where N>1e99": "no row has N>1e99",
     "--hold-out N>0": "holds out every run",
+    "--map held_out=N/N": "hold-out='held_out': holds out every run",
     "--target N=1e9": "chinchilla needs N, D; add D=…",
     "--law auto --target lr=1": "has no column 'lr'",
+    "--delta 1e300": "expected a number above 0 and up to 1e100",
     "--law two_step --delta 0.1": "the objective squared has none",
     "--intervals none --level 0.9": "no intervals are asked for",
     "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
@@ -151,6 +153,7 @@ def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
     tables = {
         "4 distinct scales (N, D) cannot determine 5 parameters; add 1": {name: runs[name][:22:7] for name in runs},
         "the loss rises with N and D, where chinchilla can only fall": toy,
+        "6ND: is too large": {**runs, "params": runs["params"] * 1e150, "tokens": runs["tokens"] * 1e150},
         "correct 1 of 36 rows": {**runs, "final": [-1, *L[1:]]},
         "loss=3.0: has one value": {**runs, "final": [3.0] * 36},
         "all 20 points lie on D = 20 N: chinchilla is not identified": on_a_line,

@@ -7,6 +7,7 @@ import scaling
 from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, envelope, fit_power_law, isoflop
 from scaling.laws.intervals import student
 from scaling.laws.points import Points
+from scaling.laws.report import minima
 from tests.command_line import refuses
 from tests.laws.conftest import width
 
@@ -94,6 +95,11 @@ def test_a_parabolas_intervals_hold_its_bias():
     fitted = scaling.fit(table, law="isoflop_parabola")
     assert fitted.intervals["a"].covers(exponent)
     assert "a: a parabola misreads a lopsided valley" in str(fitted)
+    for row in fitted.document["minima"]:  # refused along D alone
+        row["refused"] = AT_THE_EDGE
+    table = minima(fitted.document)
+    assert table is not None
+    assert {tuple(row[1:]) for row in table.rows} == {(AT_THE_EDGE, "", "", "", "")}
 
 
 def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law():

@@ -185,6 +185,7 @@ def test_conditions_choose_rows_and_numbers_are_read_as_people_write_them():
         "D/N<=100": [True, True, False],
         "size>5M": [False, True, True],
         "corpus!='c4=<pile>'": [True, True, True],
+        "corpus!=wow!": [True, True, True],
         "`val-loss`<2.5": [False, True, True],
         "N*D=1.000000000001e14": [True, False, False],
     }
@@ -258,6 +259,8 @@ def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
     form = law_of("two_step", POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
+    with pytest.raises(ScalingError, match="bounds task_z: is not a parameter of the law"):
+        law_of("two_step", POINTS, limits={"task_z": (1.0, 5.0)})
     theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])
     loss = named("chinchilla").predict(np.array([1.7, 400.0, 900.0, 0.3, 0.3]), TABLE)
     np.testing.assert_allclose(form.predict(theta, TABLE), named("task_sigmoid").predict(theta[4:], {"loss": loss}))
@@ -269,5 +272,9 @@ def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
     path.write_text("formula: chinchilla\nname: narrow\nbounds: {alpha: [0, 1]}\n")
     form = law_of(str(path), POINTS)[0]
     assert (form.name, form.parameters[3].upper, form.citation) == ("narrow", 1.0, named("chinchilla").citation)
+    path.write_text("formula: two_step\n")
+    assert law_of(str(path), POINTS)[0].parameter_names[-1] == "task_L_0"
+    path.write_text("formula: auto\n")
+    refuses("no law 'auto'; choose from", law_of, str(path), POINTS, {}, {}, {}, "auto")
     path.write_text("name: a\nfomula: E*N\n")
     refuses(r"law.yaml:2: fomula='E\*N'.*did you mean 'formula'", law_of, str(path), POINTS)

@@ -97,12 +97,14 @@ def test_rows_of_a_table_of_any_name_and_the_exit_code(tmp_path, capsys):
 def test_what_compares_nothing_is_one_line(tmp_path, capsys):
     a, grid = (write(tmp_path / f"{name}.csv", columns) for name, columns in (("a", ladder()), ("grid", field())))
     b, c = (write(tmp_path / f"{name}.csv", {**ladder(), "tokenizer": name}) for name in "bc")
+    comma = write(tmp_path / "comma.csv", {**ladder(), "D": "1.000,5"})
     (tmp_path / "runs/studies/relu").mkdir(parents=True)
     for words, message in (
         ([a, a], "is compared with itself"),
         ([a, b, "--at", "loss=1"], "reaches it at no budget"),
         ([b, c], "two definitions"),
         ([a, "rleu"], "rleu: there is no such table or study; did you mean 'relu'?"),
+        ([comma, a], "comma.csv: D='1.000,5': is not a number"),
         ([grid, a], "a.csv: all 15 points lie on D = 20 N: chinchilla is not identified"),
     ):
         assert message in refused(capsys, "compare", *words, "--runs", tmp_path / "runs")

@@ -1,5 +1,6 @@
 """Whole curves: the laws, the errors, the fit, what it predicts, and `scaling fit-curves` on a table."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -99,6 +100,8 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
     assert (document["law"], document["curves"]) == ("annealed_curve", 12)
     assert {row["N"] for row in document["held_out"]} == {221184.0}
     assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
+    assert re.search(r"\nα .+ to ", str(fitted)), "as `scaling fit` prints it"
+    assert "[" not in str(fitted)
     last = table.groupby("run")["step"].transform("max") == table["step"]
     kinds = np.where(last, "evaluate", "train")
     for curve in read_curves(load_points(table.assign(lr=table["lr"].where(~last, 0.0), kind=kinds))):
@@ -106,6 +109,8 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
         assert curve.kinds.tolist() == [0] * (len(curve.steps) - 1) + [1]
     for what, wrong in {
         "2 sizes": table[table["N"].isin([5888, 25088, 221184])],
+        "losses: are equal, or too few for multi_power": table.assign(loss=3.0),
+        "losses: are equal, or too few .*; log more often": table.groupby("N").head(1).assign(lr=1e-3, step=1),
         "is not a kind of loss": table.assign(kind="loss"),
         "has a step outside 1 to": table.assign(step=table["tokens"] * 1e6),
         "names no run": table.assign(run=table["run"].mask(np.arange(len(table)) == 7)),

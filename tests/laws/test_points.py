@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import scaling
-from scaling.laws.points import load_points
+from scaling.laws.points import group_of, load_points
 from scaling.ledger import Ledger
 from tests.command_line import refuses
 from tests.laws.conftest import study
@@ -131,7 +131,9 @@ def test_words_under_the_name_of_a_column_of_numbers_are_refused_where_a_law_rea
 
 def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_that_is_there_twice():
     for trunks in (["t", "", float("nan")], [1.0, float("nan"), float("nan")]):
-        assert len(set(load_points({**RUNS, "trunk": trunks})["trunk"])) == 3
-    assert "trunk" not in load_points({**RUNS, "trunk": ["", "", ""]})
+        for column in ("trunk", "machine"):
+            assert len(set(load_points({**RUNS, column: trunks}).labels(column))) == 3
+    assert group_of(load_points({**RUNS, "trunk": ["", "", ""]})) is None
+    assert group_of(load_points({**RUNS, "trunk": ["t", "t", ""]})) == "trunk"
     rows = {name: [*values, values[-1]] for name, values in RUNS.items() if name != "run"}
     refuses("in the table more than once", load_points, {**rows, "U": [1.0, 2.0, float("nan"), float("nan")]})

@@ -128,6 +128,8 @@ def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part
     judged = judge(again, Points(columns).hold_out(np.arange(30) >= 24)[1], method="t")
     assert len(judged.observed) == 5
     assert np.abs(judged.relative_errors).max() < 0.05
+    unknown = "task_z: is not a parameter of the law; did you mean 'task_"
+    refuses(unknown, fit_two_steps, STEPS, columns, fixed={"task_z": 1.0})
     refuses("no run has a score", fit_two_steps, STEPS, columns | {"accuracy": np.full(30, np.nan)})
 
 
