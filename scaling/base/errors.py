@@ -108,6 +108,11 @@ def check_regular(path: Path) -> None:
         raise ScalingError("is not a regular file", file=path, fix="write its content to a file, and name that")
 
 
+def near(error: UnicodeEncodeError) -> str:
+    """The text around a half of a surrogate pair, in ASCII."""
+    return ascii(error.object[max(0, error.start - 20) : error.start + 20])
+
+
 def from_os(error: OSError, what: str, **place: Any) -> ScalingError:
     """An operating-system failure, at the file that the system names: code 74 where the disk is full or failing."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

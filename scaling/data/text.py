@@ -208,8 +208,14 @@ def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[
     for shard in chain.from_iterable(record["shards"] for record in records):
         split, _, side = shard["name"].replace(".", "/").split("/")
         splits[split].setdefault(side, []).append(shard)
-    what = "the corpus is empty: it has no document to train on"
-    refuse(not splits["train"], what, "name files that hold text", key="data.corpus", value=text.request["corpus"])
+    what = "every document fell to validation" if splits["validation"] else "the corpus is empty"
+    refuse(
+        not splits["train"],
+        f"{what}: there is no document to train on",
+        "name files that hold text",
+        key="data.corpus",
+        value=text.request["corpus"],
+    )
     what, fix = "no document fell to validation", "raise it, or add documents"
     refuse(not splits["validation"] and text.validation, what, fix, key="data.validation", value=text.validation)
     return splits
@@ -294,20 +300,13 @@ def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> It
 
 class ShardWriter:
     """A shard that is being written, under a name of its own until it is whole: a worker that outlives its command may
-    write the same. `files` closes its file, and removes it if it is not whole.
+    write the same. Where `files` closes, its file has its name, or is removed if it is not whole.
     """
 
     def __init__(self, work: Path, name: str, codec: Codec, files: ExitStack):
         self.work, self.name, self.codec = work, name, codec
-        self.path = work / f"{name}.tokens"
-        self.path.parent.mkdir(exist_ok=True)
-        self.partial = atomic.temporary(self.path)
-        files.callback(self.partial.unlink, missing_ok=True)
-        self.file, self.hash, self.ends = (
-            files.enter_context(self.partial.open("wb")),
-            hashlib.sha256(),
-            array("Q", [0]),
-        )
+        self.file = files.enter_context(atomic.writing(work / f"{name}.tokens"))
+        self.hash, self.ends = hashlib.sha256(), array("Q", [0])
         self.bytes = self.largest = self.unknown = 0
 
     def add(self, texts: Sequence[str], documents: Sequence[array]) -> None:
@@ -325,9 +324,7 @@ class ShardWriter:
         self.unknown += int((ids == self.codec.specials.get("unk", -1)).sum())
 
     def close(self) -> Shard:
-        """Put everything on the disk."""
-        atomic.flush(self.file)
-        self.partial.replace(self.path)
+        """Write the ends of the documents; returns the counts and hashes of the shard."""
         ends = np.array(self.ends[1:], "<u8").tobytes()
         atomic.write(self.work / f"{self.name}.ends", ends)
         counts = {"documents": len(self.ends) - 1, "tokens": self.ends[-1], "bytes": self.bytes}

@@ -17,7 +17,7 @@ from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, tensor, text_to_text, too_short
+from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, refuse_short, tensor, text_to_text
 
 SPECIALS: dict[Family, tuple[str, ...]] = {
     "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
@@ -369,8 +369,7 @@ class Span(Kind):
         for index, (question, document) in enumerate(source.items.lengths.reshape(-1, 2).tolist()):
             question = min(question, self.objective.question)
             space = self.reads - 3 - question
-            if space < 1:
-                raise too_short(self.reads)
+            refuse_short(space < 1, self.reads)
             rows += [
                 (index, start, 3 + question + min(space, document - start))
                 for start in starts(document, space, self.objective.stride)

@@ -1,5 +1,6 @@
 """`scaling data`: what it lists, prepares and shows, and that every mistake is one line with exit code 2."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ MISTAKES = {
     "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
     "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
     "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
+    "show synthetic --windows 5000000": "windows=5000000: expected a whole number from 0 and up to 4.194e6",
     "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
 }
 
@@ -89,3 +91,10 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
         shown = scaling.data_show(name, *overrides, windows=0, size__length=8)
         assert shown.folder.endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
         assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "data", "list")
+
+
+def test_the_name_of_a_file_that_is_not_utf8_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("one\n\ntwo")
+    message = refused(capsys, "data", "prepare", tmp_path, f"runs={tmp_path}")
+    assert "a name is not UTF-8: " in message
+    assert "caf\\udce9.txt" in message
