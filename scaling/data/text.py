@@ -143,7 +143,7 @@ def _made(text: Text, folder: Path, run: Callable[[Sequence[Call]], None]) -> Pa
         _tokenize(text, snapshot, work, run)
         changed = text.corpus.changed(snapshot.stamp)
         refuse(changed is not None, "it changed while it was read", "run the same command again", file=changed)
-        records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
+        records = _records(work)
         if dropped := sum(record["dropped"] for record in records):
             print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
         atomic.write_json(work / TRUSTED, {name: as_ for record in records for name, as_ in record["files"].items()})
@@ -167,6 +167,7 @@ def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
     """The snapshot with which the work began, if the corpus is still what it was; or a new one, and no work."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         plan = atomic.read_json(work / "plan.json")
+        _records(work)  # refuses one that a disk has damaged
         if plan.pop("layout") == _LAYOUT and text.changed(plan["stamp"]) is None:
             return Snapshot(text.corpus, **plan)
     store.discard(work)
@@ -230,11 +231,15 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
         limit = None if numbers is held_out else left
         if limit is not None and limit <= 0:
             return
-        jobs: list[Call] = []
-        for number in numbers:
-            if not _record(work, number).exists():
-                arguments = text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit
-                jobs.append((f"part {number + 1} of {len(snapshot.parts)}", tokenize, arguments))
+        jobs: list[Call] = [
+            (
+                f"part {number + 1} of {len(snapshot.parts)}",
+                tokenize,
+                (text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit),
+            )
+            for number in numbers
+            if not _record(work, number).exists()
+        ]
         if jobs:
             run(jobs)
         if limit is not None:
@@ -243,6 +248,10 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
 
 def _record(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:05d}.json"
+
+
+def _records(work: Path) -> list[dict[str, Any]]:
+    return [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
 
 
 # --- one part: a job ---

@@ -67,6 +67,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     for arguments, message in MISTAKES.items():
         assert message in refused(capsys, "data", *arguments.split())
+    assert "add --executor slurm or ray" in refused(capsys, "data", "prepare", *words, "--set", "mem_gb=1")
 
 
 def test_shipped_data_are_listed_with_what_is_prepared_of_them(
