@@ -13,7 +13,7 @@ from typing import Any
 BAD_INPUT = 2
 DISK = 74
 LONGEST = 80  # letters of a value that is printed
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")  # characters that a terminal may obey
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # what a terminal may obey, or cannot print
 SHORTEST = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()

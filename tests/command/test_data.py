@@ -1,6 +1,7 @@
 """`scaling data`: what it lists, prepares and shows, and that every mistake is one line with exit code 2."""
 
 import os
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,15 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
         assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "data", "list")
 
 
-def test_the_name_of_a_file_that_is_not_utf8_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_name_of_a_file_that_is_not_utf8_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("one\n\ntwo")
     message = refused(capsys, "data", "prepare", tmp_path, f"runs={tmp_path}")
-    assert "a name is not UTF-8: " in message
-    assert "caf\\udce9.txt" in message
+    assert "caf�.txt: its name is not UTF-8; rename" in message
+    library = tmp_path / os.fsdecode(b"caf\xe9.py")
+    library.touch()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: dict.fromkeys(("stdlib", "purelib", "platlib"), tmp_path))
+    assert "a name is not UTF-8: 'lib/caf\\udce9.py'" in refused(
+        capsys, "data", "prepare", "python", f"runs={tmp_path}"
+    )
