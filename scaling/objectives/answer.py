@@ -64,12 +64,12 @@ class Answer(Objective):
     def writes(self, task: Goal) -> bool:
         """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
         writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
-        what = "an encoder cannot write the answer of a task whose answers are texts"
+        key, value = ("data.answer", "text") if task.answer == "text" else ("objective.form", self.form)
+        what = "an encoder cannot write its answers"
         fix = "take a Decoder or an EncoderDecoder"
         refuse(writes and self.family == "encoder", what, fix, key=key, value=value)
         what = "the model has to write these answers, since no head predicts them"
-        refuse(writes and self.form == "head", what, "take form=auto", key="form", value="head")
+        refuse(writes and self.form == "head", what, "take form=auto", key="objective.form", value="head")
         return writes
 
     def width(self, task: Goal) -> int:

@@ -61,6 +61,7 @@ MISTAKES = {
     "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
     "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
     "show synthetic --windows 5000000": "windows=5000000: expected a whole number from 0 and up to 4.194e6",
+    "show recall objective.form=text": "command line: objective.form='text': an encoder cannot write its answers; take",
     "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
 }
 
