@@ -184,11 +184,8 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
     """The tokenizer: that of the work so far, or one learned before from the same text, or a new one."""
     file = folder / "tokenizers" / f"{digest({**text.request, 'stamp': snapshot.stamp})[:16]}.json"
     before = [each for each in (work / TOKENIZER, file) if each.exists()]
-    if before:
-        codec = Codec.load(before[0])
-    else:
-        with under_data("data.tokenizer"):
-            codec = Codec.of(text.tokenizer, _sample(text, snapshot))
+    with under_data("data.tokenizer"):
+        codec = Codec.load(before[0]) if before else Codec.of(text.tokenizer, _sample(text, snapshot))
     for each in (file, work / TOKENIZER):
         codec.save(each)
     return codec

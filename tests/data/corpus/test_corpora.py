@@ -235,6 +235,10 @@ def test_a_set_that_was_saved_to_disk(folder, capsys):
     assert "it is trained on; name another split" in refused(capsys, *saved, "data.corpus.validation=train")
     wrong = refused(capsys, "files", "data.corpus.files=one", *LEARNED)
     assert "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'" in wrong
+    (file,) = (folder / "one").glob("*.arrow")
+    ends = np.cumsum([len(review.encode()) for review in REVIEWS[:2]], dtype="<i4").tobytes()
+    file.write_bytes(file.read_bytes().replace(ends, np.full(2, 1 << 30, "<i4").tobytes()))
+    assert "one could not be read further: " in refused(capsys, "saved", "data.corpus.path=one", *saved[2:])
 
 
 def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
