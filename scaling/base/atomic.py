@@ -17,23 +17,27 @@ TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begi
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """`path` with new content: a temporary file next to it, flushed to the disk, then renamed over it. A device or a
-    pipe is written to, and not replaced.
-    """
+    """`path` with new content. A device or a pipe is written to, and not replaced."""
     content = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         path.write_bytes(content)
-        return
+    else:
+        with writing(path) as file:
+            file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file next to `path`, which is flushed to the disk and renamed over it when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary(path)
     try:
         with partial.open("wb") as file:
-            file.write(content)
+            yield file
             flush(file)
         os.replace(partial, path)
-    except BaseException:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
     flush_folder(path.parent)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 BAD_INPUT = 2
 DISK = 74
 LONGEST = 80  # letters of a value that is printed
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")  # characters that a terminal may obey
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # what a terminal may obey, or cannot print
 SHORTEST = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()
@@ -106,6 +106,11 @@ def check_regular(path: Path) -> None:
     """Refuse a pipe or a device, whose reader may wait for ever."""
     if path.exists() and not path.is_file():
         raise ScalingError("is not a regular file", file=path, fix="write its content to a file, and name that")
+
+
+def near(error: UnicodeEncodeError) -> str:
+    """The text around a half of a surrogate pair, in ASCII."""
+    return ascii(error.object[max(0, error.start - 20) : error.start + 20])
 
 
 def from_os(error: OSError, what: str, **place: Any) -> ScalingError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import os
 import re
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
@@ -200,9 +199,9 @@ class Python(Corpus):
         record = file.with_suffix(".json")
         with store.alone(folder, file.stem):  # several data lines may take one snapshot
             if not record.exists():
-                table = self._table()
-                atomic.write(file, table)
-                atomic.write_json(record, {"sha256": hashlib.sha256(table).hexdigest()})
+                with atomic.writing(file) as content:
+                    self._write(content)
+                atomic.write_json(record, {"sha256": rows.sha256(file)})
         stamp = {"snapshot": atomic.read_json(record)["sha256"]}
         is_whole, fix = file.exists() and rows.sha256(file) == stamp["snapshot"], f"remove it and {record.name}"
         refuse(not is_whole, "the snapshot differs from its record", fix, file=file)
@@ -211,17 +210,15 @@ class Python(Corpus):
     def read(self, part: Part) -> Iterator[Document]:
         return documents(rows.read_pieces(part["pieces"]), "{text}", None)
 
-    def _table(self) -> bytes:
-        """The sources, up to the limit, as a file of Parquet."""
+    def _write(self, content: IO[bytes]) -> None:
+        """Write the sources, up to the limit, as Parquet."""
         import pyarrow as arrow
         import pyarrow.parquet as parquet
 
-        content, sources = io.BytesIO(), until(self._sources(), self.limit)
-        schema = arrow.schema({"text": arrow.string()})
+        sources, schema = until(self._sources(), self.limit), arrow.schema({"text": arrow.string()})
         with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
             while texts := [source.text for source in itertools.islice(sources, _ROWS)]:
                 writer.write_table(arrow.table([texts], schema=schema))
-        return content.getvalue()
 
     def _sources(self) -> Iterator[Document]:
         """The sources, by the hashes of their names, which do not contain this machine's paths."""

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import ScalingError, near, nearest, refuse
 from scaling.data import rows
 from scaling.data.rows import Row
 
@@ -91,8 +91,8 @@ def size(document: Document) -> int:
     try:
         return sum(len(side.encode()) for side in document.sides().values())
     except UnicodeEncodeError as error:
-        shown = ascii(error.object[max(0, error.start - 20) : error.start + 20])
-        raise ScalingError(f"a document holds half a surrogate pair, near {shown}", fix="fix it in the file") from error
+        what = f"a document holds half a surrogate pair, near {near(error)}"
+        raise ScalingError(what, fix="fix it in the file") from error
 
 
 def documents(rows: Iterable[Row], text: str, source: str | None, split: str | None = None) -> Iterator[Document]:

@@ -59,6 +59,8 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
             raise _no_file(pattern, key, endings)
         files |= dict.fromkeys(matches)
     refuse(not files, "it names no file", "give a path or a glob of files", key=key, value=patterns)
+    others = [file for file in files if str(file).encode(errors="ignore").decode() != str(file)]
+    refuse(others, "its name is not UTF-8", "rename the file or its folder", file=min(others, default=None))
     return list(files)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,10 +95,8 @@ class Published:
     def shards(self, split: str, key: str = "split") -> list[list[int]]:
         """The number of each shard that a split is read in, with their number; `key` is that of its name."""
         dataset = self._dataset(split, key)
-        if self.is_saved:
-            count = len(rows.spread(len(dataset), -(-dataset.data.nbytes // rows.PART)))
-        else:
-            count = dataset.num_shards
+        parts = -(-dataset.data.nbytes // rows.PART) if self.is_saved else dataset.num_shards
+        count = len(rows.spread(len(dataset), parts)) if self.is_saved else parts
         return [[number, count] for number in range(count)]
 
     def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:
@@ -107,7 +106,7 @@ class Published:
         try:
             if self.is_saved:
                 chosen = dataset.select(range(*rows.spread(len(dataset), count)[shard])).with_format("arrow")
-                read = (row for table in chosen.iter(_ROWS) for row in table.to_pylist())
+                read = chain.from_iterable(map(_records, chosen.iter(_ROWS)))
             elif count > 1:
                 read = dataset.shard(count, shard)
             yield from _labelled(read, dataset.features)
@@ -149,6 +148,12 @@ class Published:
                 return ScalingError(what.format(self.path), key=key, value=value, fix=fix or nearest(value, choices))
         what = f"{self.path} does not open: {_line(error)}"
         return ScalingError(what, key="path", value=self.path, fix=self.otherwise)
+
+
+def _records(table: Any) -> list[Row]:
+    """The rows of a table of arrow, whose reader ends the process at places that lie outside the file."""
+    table.validate(full=True)
+    return table.to_pylist()
 
 
 def _labelled(dataset: Iterable[Row], features: Mapping[str, Any] | None) -> Iterator[Row]:

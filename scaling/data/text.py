@@ -143,7 +143,7 @@ def _made(text: Text, folder: Path, run: Callable[[Sequence[Call]], None]) -> Pa
         _tokenize(text, snapshot, work, run)
         changed = text.corpus.changed(snapshot.stamp)
         refuse(changed is not None, "it changed while it was read", "run the same command again", file=changed)
-        records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
+        records = _records(work)
         if dropped := sum(record["dropped"] for record in records):
             print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
         atomic.write_json(work / TRUSTED, {name: as_ for record in records for name, as_ in record["files"].items()})
@@ -167,6 +167,7 @@ def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
     """The snapshot with which the work began, if the corpus is still what it was; or a new one, and no work."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         plan = atomic.read_json(work / "plan.json")
+        _records(work)  # refuses one that a disk has damaged
         if plan.pop("layout") == _LAYOUT and text.changed(plan["stamp"]) is None:
             return Snapshot(text.corpus, **plan)
     store.discard(work)
@@ -183,11 +184,8 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
     """The tokenizer: that of the work so far, or one learned before from the same text, or a new one."""
     file = folder / "tokenizers" / f"{digest({**text.request, 'stamp': snapshot.stamp})[:16]}.json"
     before = [each for each in (work / TOKENIZER, file) if each.exists()]
-    if before:
-        codec = Codec.load(before[0])
-    else:
-        with under_data("data.tokenizer"):
-            codec = Codec.of(text.tokenizer, _sample(text, snapshot))
+    with under_data("data.tokenizer"):
+        codec = Codec.load(before[0]) if before else Codec.of(text.tokenizer, _sample(text, snapshot))
     for each in (file, work / TOKENIZER):
         codec.save(each)
     return codec
@@ -208,8 +206,14 @@ def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[
     for shard in chain.from_iterable(record["shards"] for record in records):
         split, _, side = shard["name"].replace(".", "/").split("/")
         splits[split].setdefault(side, []).append(shard)
-    what = "the corpus is empty: it has no document to train on"
-    refuse(not splits["train"], what, "name files that hold text", key="data.corpus", value=text.request["corpus"])
+    what = "every document fell to validation" if splits["validation"] else "the corpus is empty"
+    refuse(
+        not splits["train"],
+        f"{what}: there is no document to train on",
+        "name files that hold text",
+        key="data.corpus",
+        value=text.request["corpus"],
+    )
     what, fix = "no document fell to validation", "raise it, or add documents"
     refuse(not splits["validation"] and text.validation, what, fix, key="data.validation", value=text.validation)
     return splits
@@ -224,11 +228,15 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
         limit = None if numbers is held_out else left
         if limit is not None and limit <= 0:
             return
-        jobs: list[Call] = []
-        for number in numbers:
-            if not _record(work, number).exists():
-                arguments = text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit
-                jobs.append((f"part {number + 1} of {len(snapshot.parts)}", tokenize, arguments))
+        jobs: list[Call] = [
+            (
+                f"part {number + 1} of {len(snapshot.parts)}",
+                tokenize,
+                (text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit),
+            )
+            for number in numbers
+            if not _record(work, number).exists()
+        ]
         if jobs:
             run(jobs)
         if limit is not None:
@@ -237,6 +245,10 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
 
 def _record(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:05d}.json"
+
+
+def _records(work: Path) -> list[dict[str, Any]]:
+    return [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
 
 
 # --- one part: a job ---
@@ -294,20 +306,13 @@ def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> It
 
 class ShardWriter:
     """A shard that is being written, under a name of its own until it is whole: a worker that outlives its command may
-    write the same. `files` closes its file, and removes it if it is not whole.
+    write the same. Where `files` closes, its file has its name, or is removed if it is not whole.
     """
 
     def __init__(self, work: Path, name: str, codec: Codec, files: ExitStack):
         self.work, self.name, self.codec = work, name, codec
-        self.path = work / f"{name}.tokens"
-        self.path.parent.mkdir(exist_ok=True)
-        self.partial = atomic.temporary(self.path)
-        files.callback(self.partial.unlink, missing_ok=True)
-        self.file, self.hash, self.ends = (
-            files.enter_context(self.partial.open("wb")),
-            hashlib.sha256(),
-            array("Q", [0]),
-        )
+        self.file = files.enter_context(atomic.writing(work / f"{name}.tokens"))
+        self.hash, self.ends = hashlib.sha256(), array("Q", [0])
         self.bytes = self.largest = self.unknown = 0
 
     def add(self, texts: Sequence[str], documents: Sequence[array]) -> None:
@@ -325,9 +330,7 @@ class ShardWriter:
         self.unknown += int((ids == self.codec.specials.get("unk", -1)).sum())
 
     def close(self) -> Shard:
-        """Put everything on the disk."""
-        atomic.flush(self.file)
-        self.partial.replace(self.path)
+        """Write the ends of the documents; returns the counts and hashes of the shard."""
         ends = np.array(self.ends[1:], "<u8").tobytes()
         atomic.write(self.work / f"{self.name}.ends", ends)
         counts = {"documents": len(self.ends) - 1, "tokens": self.ends[-1], "bytes": self.bytes}

@@ -36,7 +36,8 @@ class _Learned:
     ) -> Tokenizer:
         """The tokenizer with the tokens that a trainer finds in texts, besides the specials at least `least`."""
         what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
-        refuse(self.vocabulary < len(SPECIALS) + least, what, key="vocabulary", value=self.vocabulary)
+        fix = f"raise it, or lower alphabet={least}" if hasattr(self, "alphabet") else "raise it"
+        refuse(self.vocabulary < len(SPECIALS) + least, what, fix, key="vocabulary", value=self.vocabulary)
         bar = sys.stderr.isatty()
         settings = {"vocab_size": self.vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
         try:

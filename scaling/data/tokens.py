@@ -169,7 +169,7 @@ def _of_npy(file: Path) -> Any:
     fix = "save the ids with numpy.save as one array of whole numbers"
     try:
         ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
-    except (ValueError, EOFError, OSError, SyntaxError, OverflowError) as error:
+    except Exception as error:  # of many kinds, by what is wrong in the header
         raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from None
     refuse(ids.dtype.kind not in "iu", f"it holds {ids.dtype.name}, and token ids are whole numbers", fix, file=file)
     what = f"it holds an array of shape {ids.shape} that does not lie row by row"

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import ScalingError, nearest, plural, refuse
 from scaling.laws.law import sigmoid
 
 LONGEST = 2000  # characters
@@ -61,10 +61,11 @@ def numeric(name: str, values: np.ndarray, source: str = "", lines: Sequence[int
     numbers = _numbers(values)
     if None in numbers:
         row = numbers.index(None)
-        what = "is not a number" if lines else f"is not a number, in row {row + 1}"
+        place = "" if lines else f", in row {row + 1} of the {plural(len(values), 'row')} in use"
         is_comma = "," in str(values[row])
         fix = "write a decimal point and no separators, such as 1000.5" if is_comma else "correct the cell"
         line = lines[row] if lines else None
+        what = f"is not a number{place}"
         raise ScalingError(what, file=source or None, line=line, key=name, value=values[row], fix=fix)
     return np.array(numbers, float)
 

@@ -165,7 +165,8 @@ class Points:
         """The rows of each run by its name, in the order of the table."""
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(self["run"].tolist()):
-            self.refuse(is_empty(name), "names no run", "name the run of every row", f"run, in row {row + 1}")
+            what = f"names no run, in row {row + 1} of the {plural(len(self), 'row')} in use"
+            self.refuse(is_empty(name), what, "name the run of every row", "run")
             rows.setdefault(str(name), []).append(row)
         return {name: np.array(each) for name, each in rows.items()}
 

@@ -17,7 +17,7 @@ from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER, OUTSIDE
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
-from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, tensor, text_to_text, too_short
+from scaling.objectives.causal import Family, Objective, Text, maybe, next_tokens, refuse_short, tensor, text_to_text
 
 SPECIALS: dict[Family, tuple[str, ...]] = {
     "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
@@ -64,12 +64,12 @@ class Answer(Objective):
     def writes(self, task: Goal) -> bool:
         """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
         writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
-        what = "an encoder cannot write the answer of a task whose answers are texts"
+        key, value = ("data.answer", "text") if task.answer == "text" else ("objective.form", self.form)
+        what = "an encoder cannot write its answers"
         fix = "take a Decoder or an EncoderDecoder"
         refuse(writes and self.family == "encoder", what, fix, key=key, value=value)
         what = "the model has to write these answers, since no head predicts them"
-        refuse(writes and self.form == "head", what, "take form=auto", key="form", value="head")
+        refuse(writes and self.form == "head", what, "take form=auto", key="objective.form", value="head")
         return writes
 
     def width(self, task: Goal) -> int:
@@ -369,8 +369,7 @@ class Span(Kind):
         for index, (question, document) in enumerate(source.items.lengths.reshape(-1, 2).tolist()):
             question = min(question, self.objective.question)
             space = self.reads - 3 - question
-            if space < 1:
-                raise too_short(self.reads)
+            refuse_short(space < 1, self.reads)
             rows += [
                 (index, start, 3 + question + min(space, document - start))
                 for start in starts(document, space, self.objective.stride)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import refuse
 from scaling.data import hashing
 from scaling.data.source import Rows, Takes, Vocabulary
 
@@ -44,8 +44,7 @@ class Objective:
             key="kind",
             value=type(self).__name__,
         )
-        if reads < 2:
-            raise too_short(length)
+        refuse_short(reads < 2, length)
         self.family: Family = family
         self.vocabulary, self.reads = vocabulary.extended(specials), reads
 
@@ -61,8 +60,8 @@ def fitting(length: int, family: Family, widths: Callable[[int], tuple[int, int]
     return next((count for count in range(2 * length, 1, -1) if total(widths(count)) <= length), 0)
 
 
-def too_short(length: int) -> ScalingError:
-    return ScalingError(f"a length of {length} is too short for it", fix="take a larger size.length")
+def refuse_short(is_short: bool, length: int) -> None:
+    refuse(is_short, f"a length of {length} is too short for it", "take a larger size.length")
 
 
 def tensor(array: np.ndarray) -> Tensor:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from scaling.base import __version__
-from scaling.base.errors import ScalingError, from_os, nearest, refuse
+from scaling.base.errors import BAD_INPUT, ScalingError, from_os, near, nearest, refuse
 from scaling.base.signals import Stopped, leave, listening
 from scaling.base.standard_error import keep_going, say
 from scaling.config.schema import check, extend
@@ -72,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; point stdout elsewhere so that the interpreter's own flush stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except UnicodeEncodeError as error:  # of a file: bytes that are not UTF-8 arrive as half characters
+        say(ScalingError(f"a name is not UTF-8: {near(error)}", fix="rename the file or the folder"))
+        return BAD_INPUT
     except (ScalingError, OSError) as error:
         refusal = from_os(error, "the operating system refused") if isinstance(error, OSError) else error
         say(refusal)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from scaling.base.errors import CONTROL, ScalingError
-from scaling.base.numbers import NonNegativeInt, PositiveInt
+from scaling.base.numbers import MOST_ROWS, PositiveInt, Range
 from scaling.base.printing import cell
 from scaling.config import schema
 from scaling.config.compose import load, override
@@ -95,7 +95,7 @@ def data_prepare(
         from scaling.training.machine import cores  # imports torch
 
         slots = min(workers or cores(), len(jobs))
-        if executor == "local" and slots < 2:
+        if executor == "local" and slots < 2 and not set:
             return in_turn(jobs)
         resources = Resources(threads=max(1, cores() // slots) if executor == "local" else 1)
         with started(executor, folder / "preparing", slots, 0, workers, set) as work:
@@ -119,7 +119,7 @@ def data_show(
     name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
     model: Annotated[str | None, "the config; its data are used if NAME is left out"] = None,
-    windows: Annotated[NonNegativeInt, "number of windows to show"] = 3,
+    windows: Annotated[int, Range(least=0, most=MOST_ROWS), "number of windows to show"] = 3,
     verify: Annotated[bool, "hash every file again, also unchanged files"] = False,
     **settings: Any,
 ) -> Result:

@@ -1,5 +1,7 @@
 """`scaling data`: what it lists, prepares and shows, and that every mistake is one line with exit code 2."""
 
+import os
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -59,10 +61,13 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], words: list[s
         "show python": "configs/data/python.yaml:2: data: the data have not been prepared in ",
         "prepare files": "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file",
         "prepare c4": "data.corpus.path='allenai/c4': no network, and the set is on the hub",
+        "show synthetic --windows 5000000": "windows=5000000: expected a whole number from 0 and up to 4.194e6",
+        "show recall objective.form=text": "command line: objective.form='text': an encoder cannot write its answers",
         "show synthetic objective=Sequence": "it learns from pairs, and the data are windows",
     }
     for arguments, message in mistakes.items():
         assert message in refused(capsys, "data", *arguments.split())
+    assert "add --executor slurm or ray" in refused(capsys, "data", "prepare", *words, "--set", "mem_gb=1")
 
 
 def test_shipped_data_are_listed_with_what_is_prepared_of_them(capsys, words, tmp_path):
@@ -85,3 +90,17 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(capsys, words, tm
         shown = scaling.data_show(name, *overrides, windows=0, size__length=8)
         assert shown.folder.endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
         assert f"{made[(name, *overrides)]}  data.corpus.files=" in printed(capsys, "data", "list")
+
+
+def test_the_name_of_a_file_that_is_not_utf8_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("one\n\ntwo")
+    message = refused(capsys, "data", "prepare", tmp_path, f"runs={tmp_path}")
+    assert "caf�.txt: its name is not UTF-8; rename" in message
+    library = tmp_path / os.fsdecode(b"caf\xe9.py")
+    library.touch()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: dict.fromkeys(("stdlib", "purelib", "platlib"), tmp_path))
+    assert "a name is not UTF-8: 'lib/caf\\udce9.py'" in refused(
+        capsys, "data", "prepare", "python", f"runs={tmp_path}"
+    )

@@ -93,6 +93,7 @@ def test_mistakes_in_arrays(arrays, capsys):
     error = command_line.refused(capsys, "train", *words, "size.vocabulary=null")
     assert "no token of these arrays ends a document; set data.eos" in error
     np.array([20240520, 1], "<i4").tofile("short.bin")
+    (arrays / "header.npy").write_bytes((arrays / "a.npy").read_bytes().replace(b"}", b"(", 1))
     for words, message in {
         "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
@@ -103,6 +104,7 @@ def test_mistakes_in_arrays(arrays, capsys):
         "data.files=short.bin": "short.bin: data.dtype: a .bin file does not state",
         "data.files=real.npy": "real.npy: it holds float32, and token ids are whole numbers; save",
         "data.files=objects.npy": "objects.npy: it is no .npy array that can be mapped: ",
+        "data.files=header.npy": "header.npy: it is no .npy array that can be mapped: ",
         "data.files=negative.npy": "negative.npy: token -5 at position 1 is negative",
     }.items():
         assert message in refused(capsys, "tokens", "data.vocabulary=500", *words.split())

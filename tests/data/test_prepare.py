@@ -214,6 +214,12 @@ def test_unfinished_work_of_other_data_or_of_another_version_is_begun_anew(text,
     (corpus / "0.txt").write_text("something else\n\naltogether\n\n" * 20)
     changed = prepare(text(), tmp_path / "data")
     assert changed.name == prepare(text(), tmp_path / "undisturbed").name != home.name
+    shutil.copytree(changed, work)
+    (work / "manifest.json").unlink()
+    (work / "parts").mkdir()
+    (work / "parts" / "00000.json").write_text("")  # a disk has lost its content
+    shutil.rmtree(changed)
+    assert prepare(text(), tmp_path / "data") == changed
     entries = store.sealed(changed)
     store.seal(changed, {**entries, "pieces": entries.pop("splits")})
     with pytest.raises(ScalingError, match=r"it was prepared by another version.*prepare` again"):

@@ -98,6 +98,8 @@ def test_the_specials_of_published_tokenizers_are_known():
 def test_a_vocabulary_too_small_and_a_broken_file(tmp_path):
     with pytest.raises(ScalingError, match="vocabulary=259: too small: specials and alphabet take 260"):
         build("tokenizer", {"kind": "ByteBPE", "vocabulary": 259}).fit(iter(()))
+    with pytest.raises(ScalingError, match="take 1004; raise it, or lower alphabet=1000"):
+        build("tokenizer", {"kind": "BPE", "vocabulary": 300}).fit(iter(()))
     (tmp_path / "none.json").write_text("{}")
     with pytest.raises(ScalingError, match="this is not a tokenizer"):
         build("tokenizer", {"kind": "File", "path": str(tmp_path / "none.json")}).fit(iter(()))

@@ -113,7 +113,9 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
         "losses: are equal, or too few .*; log more often": table.groupby("N").head(1).assign(lr=1e-3, step=1),
         "is not a kind of loss": table.assign(kind="loss"),
         "has a step outside 1 to": table.assign(step=table["tokens"] * 1e6),
-        "names no run": table.assign(run=table["run"].mask(np.arange(len(table)) == 7)),
+        f"names no run, in row 8 of the {len(table):,} rows in use": table.assign(
+            run=table["run"].mask(np.arange(len(table)) == 7)
+        ),
         "has no tokens at a step": table.assign(tokens=0.0 * table["tokens"] - 1),
         "a curve without a schedule cannot predict another curve": table.drop(columns="lr"),
         "validation": table.assign(validation=np.where(table["N"] > 3e4, "a", "b")),

@@ -126,7 +126,8 @@ def test_words_under_the_name_of_a_column_of_numbers_are_refused_where_a_law_rea
     FRAME.assign(bits=["fp8", "bf16", "8"], depth="deep").to_csv(tmp_path / "words.csv", index=False)
     points = load_points(tmp_path / "words.csv")
     assert list(points["depth"]) == ["deep"] * 3
-    refuses("bits='fp8': is not a number", points.numbers, "bits")
+    for used, place in ((points, "row 1 of the 3 rows in use"), (points.take(np.array([2, 0])), "row 2 of the 2 rows")):
+        refuses(f"bits='fp8': is not a number, in {place}", used.numbers, "bits")
 
 
 def test_a_run_without_a_trunk_shares_nothing_and_an_empty_cell_hides_no_run_that_is_there_twice():

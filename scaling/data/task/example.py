@@ -200,7 +200,7 @@ class Columns:
             number = options.index(name)
         else:
             number = int(name) if name.isdecimal() else -1
-        what, fix = f"it is none of the {len(options)} options, counted from 0", "give the number of one, or its text"
+        what, fix = f"the {len(options)} options, counted from 0, have no", "give the number of one, or its text"
         refuse(not 0 <= number < len(options), what, fix, key="label", value=value)
         return number
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import sysconfig
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.files import shipped
 from scaling.config.schema import build
-from scaling.data import rows
+from scaling.data import corpus, rows
 from scaling.data.documents import Document, fill
 from tests.data.conftest import hub_copy, prepared, refused
 
@@ -151,6 +152,8 @@ def test_data_are_named_by_their_file_or_folder(folder, capsys):
     assert prepared(capsys, "mine", *LEARNED) == prepared(capsys, "files", "data.corpus.files=mine", *LEARNED)
     (folder / "none.txt").touch()
     assert "the corpus is empty" in refused(capsys, "none.txt", *LEARNED)
+    one = refused(capsys, "mine/a.txt", "data.corpus.document=file", LEARNED[0], "data.validation=0.999")
+    assert "every document fell to validation: there is no document to train on" in one
     named = [prepared(capsys, name, "data.corpus.text={text}: 1", *LEARNED)["train"] for name in ("a.csv", "one")]
     assert named[0] == named[1]
     assert load("decoder", ["data=ids"])["data.kind"] == load("decoder", ["data=ids/a.npy"])["data.kind"] == "Tokens"
@@ -225,6 +228,10 @@ def test_a_set_that_was_saved_to_disk(folder, capsys):
     assert "it is trained on; name another split" in refused(capsys, *saved, "data.corpus.validation=train")
     wrong = refused(capsys, "files", "data.corpus.files=one", *LEARNED)
     assert "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'" in wrong
+    (file,) = (folder / "one").glob("*.arrow")
+    ends = np.cumsum([len(review.encode()) for review in REVIEWS[:2]], dtype="<i4").tobytes()
+    file.write_bytes(file.read_bytes().replace(ends, np.full(2, 1 << 30, "<i4").tobytes()))
+    assert "one could not be read further: " in refused(capsys, "saved", "data.corpus.path=one", *saved[2:])
 
 
 def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
@@ -246,6 +253,19 @@ def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
     file.write_bytes(content)
     with pytest.raises(ScalingError, match="the snapshot differs from its record; remove it and python-installed-all"):
         texts(folder, kind="Python")
+
+
+def test_a_snapshot_of_sources_is_not_held_in_memory(folder, monkeypatch):
+    sources = (Document(np.random.default_rng(number).bytes(10_000).hex()) for number in range(600))
+    monkeypatch.setattr(corpus.Python, "_sources", lambda self: sources)
+    monkeypatch.setattr(corpus, "_ROWS", 16)
+    tracemalloc.start()
+    build("corpus", "Python").snapshot(folder / "data")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    (file,) = folder.glob("data/snapshots/*.parquet")
+    assert file.stat().st_size > 5e6
+    assert peak < 3e6
 
 
 ARTICLES = ("", " = One = \n", " text \n", " = = Part = = \n", " more \n", " = Two = \n", " end \n")

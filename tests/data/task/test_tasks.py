@@ -301,7 +301,7 @@ def test_a_label_is_read_as_the_file_means_it(tmp_path):
     spans = {**SPAN, "text": "{text}", "second": "{text}", "label": "{label}"}
     for row, line, message in (
         ({**choices, "b": None, "label": 0}, options, "options: .*one of them is empty"),
-        ({**choices, "label": 4}, options, "4 options, counted from 0"),
+        ({**choices, "label": 4}, options, "4 options, counted from 0, have no 4"),
         ({"text": "Ann", "label": {"text": "Ann", "answer_start": 0}}, spans, "a span is"),
         ({"text": "Ann", "label": {"text": ["Ann"], "answer_start": [-3]}}, spans, "a span is"),
         ({"text": "x", "label": 1e39}, {"answer": "number", "metric": "Correlation"}, "this is not a number"),
