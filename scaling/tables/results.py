@@ -111,11 +111,13 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
     """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
     the table's columns and in those that were `asked` for, as far as these were measured.
     """
-    entered = {name: ledger.plan(name) for name in ledger.studies()}
-    of_table = {name: plan for name, plan in entered.items() if same_table(plan["study"]["base"], table.config)}
+    of_table = {name: plan for name, plan in ledger.plans().items() if same_table(plan["study"]["base"], table.config)}
     finetunings = [run for plan in of_table.values() for run in plan["runs"] if "task" in run]
-    plans = {name: plan for name, plan in of_table.items() if not any("task" in run for run in plan["runs"])}
-    plans = {study: ledger.plan(study)} if study else plans
+    plans = (
+        {study: ledger.plan(study)}
+        if study
+        else {name: plan for name, plan in of_table.items() if not any("task" in run for run in plan["runs"])}
+    )
     settings: set[tuple[str, ...]] = set()
     planned: dict[tuple[str, int], Mapping[str, Any]] = {}
     has_changed = False
