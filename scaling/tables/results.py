@@ -128,7 +128,10 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
                 words = (word for word in run["overrides"] if word != COMPARED)
                 settings.add(tuple(word for word in words if override(word)[0] not in VARIED))
                 has_changed |= planned.setdefault((values["row"], values["seed"]), run)["run"] != run["run"]
-    what, fix = f"the ledger holds {table.name} in several settings", f"choose one: --study {', --study '.join(plans)}"
+    what, fix = (
+        f"the ledger holds {table.name} in several settings",
+        f"name a study of one setting: --study {', --study '.join(plans)}",
+    )
     refuse(has_changed or len(settings) > 1, what, fix, file=ledger.root)
     rows = list(dict.fromkeys(row for row, _ in planned))
     is_other = (study or rows) and not {row.name for row in table.rows}.intersection(rows)

@@ -33,6 +33,10 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"parameters": {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}}, "width 6"),
         ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
         ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
+        (
+            {"parameters": {"optimizer": {"parameters": {"lr": {"value": 1}}}, "optimizer.lr": {"value": 2}}},
+            r"parameters\.optimizer\.lr: a parameter has its values twice",
+        ),
         ({"command": ["python", "train.py", "${args}"]}, "the program is not scaling"),
         (
             {"command": ["${env}", "${interpreter}", "${program}", "train", "decoder", "${args}"]},

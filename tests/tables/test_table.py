@@ -139,7 +139,9 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     words = ["trainer.max_steps=8", f"runs={runs}"]
     other = plan(question(read(name), words), words)
     enter(Ledger.open(runs), other)
-    assert "several settings; choose one: --study own-" in refused(capsys, "table", name, "--from", runs)
+    assert "several settings; name a study of one setting: --study own-" in refused(
+        capsys, "table", name, "--from", runs
+    )
     with pytest.raises(ScalingError, match=r"max_steps=9: the runs were trained without it.* trainer.max_steps=8$"):
         scaling.table(name, "trainer.max_steps=9", source=runs, study=other.question.name)
     shown = scaling.table(name, source=runs, study=other.question.name)
