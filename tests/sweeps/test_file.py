@@ -60,6 +60,13 @@ def test_a_bad_sweep_is_one_line(changes, line, tmp_path, capsys):
     assert re.search(line, err), err
 
 
+def test_hyperband_without_a_server_takes_no_run_on_several_devices(tmp_path, capsys):
+    rule, devices = {"type": "hyperband", "min_iter": 1}, {"trainer.devices": {"values": [1, 2]}}
+    path = write(tmp_path / "bad.yaml", early_terminate=rule, parameters=devices)
+    assert "only runs on one device" in refused(capsys, "sweep", path, "--local", f"runs={tmp_path / 'runs'}")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_nested_parameters_are_dotted_none_is_null_and_a_long_row_is_not_written_out(tmp_path):
     """W&B's agent writes Python's None, which is null where the key may be null."""
     clip = {"trainer.gradient_clip_val": {"values": ["None", 1.0]}}
