@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,6 +239,16 @@ class Ledger:
         refuse(name != study, f"the plan is of the study {name}", fix, file=path, key="study", value=study)
         return plan
 
+    def plans(self, studies: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """The newest plan of each study, of all or of some. A damaged one is warned of, and the others go on."""
+        plans: dict[str, dict[str, Any]] = {}
+        for study in self.studies() if studies is None else studies:
+            try:
+                plans[study] = self.plan(study)
+            except ScalingError as error:
+                logger.warning("study %s is left out: %s", study, error)
+        return plans
+
     def plan_file(self, study: str) -> Path:
         """The file of a study's newest plan: `plan.json`, or `plan-2.json` after its first extension."""
         folder = self.study_folder(study)
@@ -281,17 +291,15 @@ class Ledger:
     def _branches_of(self, study: str) -> dict[str, list[tuple[str, int]]]:
         """The (branch, step) pairs of each trunk in a study. A file of a plan is written once, so each is read once.
 
-        A damaged plan is warned of: what only its study needs is trained again, and other studies go on.
+        What only a study with a damaged plan needs is not kept, and is trained again.
         """
         path = self.plan_file(study)
         if path not in self._branches:
             trunks = self._branches[path] = dict[str, list[tuple[str, int]]]()
-            try:
-                for entry in self.plan(study)["runs"]:
-                    if trunk := entry.get("trunk"):
-                        trunks.setdefault(trunk["run"], []).append((entry["run"], trunk["step"]))
-            except ScalingError as error:
-                logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, error)
+            for entry in (
+                entry for plan in self.plans([study]).values() for entry in plan["runs"] if entry.get("trunk")
+            ):
+                trunks.setdefault(entry["trunk"]["run"], []).append((entry["run"], entry["trunk"]["step"]))
         return self._branches[path]
 
 

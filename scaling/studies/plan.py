@@ -303,8 +303,8 @@ def _experiments(base: str, words: Sequence[Words]) -> list[Experiment]:
 
 
 def _check(question: Question, runs: Sequence[Run]) -> None:
-    """Refuse two cells that are one run, and a law that has more parameters than the runs that are left to fit it have
-    sizes, budgets and mixtures.
+    """Refuse two cells that are one run, and a law that has as many parameters as the runs that are left to fit it have
+    different points.
     """
     first: dict[str, Run] = {}
     fix = "an axis does not change what is computed, or the held-out runs are in the grid"
@@ -316,12 +316,8 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
     from scaling.laws import named
     from scaling.studies.identifiability import smallest_grid, spelled
 
-    points = {
-        (run.point["N_total"], run.steps, *(value for key, value in run.point.items() if key.startswith("p_")))
-        for run in runs
-        if not run.held_out
-    }
     law = named(question.law)
+    points = {(run.row, *map(run.point.get, law.inputs)) for run in runs if not run.held_out}
     what = f"{plural(len(points), 'different point')} to fit {len(law.parameter_names)} parameters"
     fix = "add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
     fix += f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}"

@@ -131,7 +131,9 @@ class Runs(Scheduler):
                 continue
             if self.has_given_up(job) or self._is_done(run):
                 self.left.remove(run)
-            elif is_ready(self.ledger, run, self._is_given_up) and not self.ledger.is_held(run.run):
+            elif not self.ledger.is_held(run.run) and is_ready(
+                self.ledger, run, lambda trunk: self.has_given_up(self.jobs[trunk])
+            ):
                 self.failed[run.run] = failures(self.ledger, run.run)
                 yield job
 
@@ -156,9 +158,6 @@ class Runs(Scheduler):
         if seen != self.reported:
             self.reported = seen
             self.announce(summary(progress, time.monotonic() - self.started))
-
-    def _is_given_up(self, run: str) -> bool:
-        return self.has_given_up(self.jobs[run])
 
     def _is_done(self, run: Run) -> bool:
         """Whether a run is settled, or a trunk has reached the step that the branches that are not settled need."""

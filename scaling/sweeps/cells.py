@@ -181,7 +181,7 @@ def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple
     if sweep.hyperband is not None and sweep.metric is not None:
         # Hyperband is reported to by the process that trains, so a run is one process.
         what, fix = "without a server it can stop only runs on one device", "set trainer.devices=1"
-        sweep.config.refuse(local and rank_count(values[0].config) > 1, "early_terminate", what, fix)
+        sweep.config.refuse(local and max(rank_count(one.config) for one in values) > 1, "early_terminate", what, fix)
         # It counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
         points, bracket = min(len(one.evaluated) for one in seen), sweep.hyperband.brackets[0]
         is_short = sweep.metric.name.startswith("evaluate/") and points <= bracket

@@ -250,17 +250,18 @@ def _parameters(tree: Mapping[str, Any]) -> dict[str, Distribution]:
             refuse(not isinstance(line, dict), "expected a distribution", "write {values: [1, 2]} or {value: 1}")
             if set(line) == {"parameters"}:
                 with under("parameters"):
-                    inside = _parameters(line["parameters"])
-                parameters |= {f"{key}.{inner}": each for inner, each in inside.items()}
+                    found = {f"{key}.{inner}": each for inner, each in _parameters(line["parameters"]).items()}
             else:
-                parameters[key] = distribution(line)
+                found = {key: distribution(line)}
+            refuse(found.keys() & parameters.keys(), "a parameter has its values twice", "keep one of them")
+            parameters |= found
     return parameters
 
 
 def _metric(line: Mapping[str, Any] | None, needed: bool) -> Metric | None:
+    fix = "write metric: {name: evaluate/loss, goal: minimize}"
+    refuse(needed and line is None, "bayes and early_terminate need it", fix, key="metric")
     if line is None:
-        fix = "write metric: {name: evaluate/loss, goal: minimize}"
-        refuse(needed, "bayes and early_terminate need it", fix, key="metric")
         return None
     with under("metric"):
         check_keys(line, METRIC_KEYS, "a metric")

@@ -111,11 +111,13 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
     """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
     the table's columns and in those that were `asked` for, as far as these were measured.
     """
-    entered = {name: ledger.plan(name) for name in ledger.studies()}
-    of_table = {name: plan for name, plan in entered.items() if same_table(plan["study"]["base"], table.config)}
+    of_table = {name: plan for name, plan in ledger.plans().items() if same_table(plan["study"]["base"], table.config)}
     finetunings = [run for plan in of_table.values() for run in plan["runs"] if "task" in run]
-    plans = {name: plan for name, plan in of_table.items() if not any("task" in run for run in plan["runs"])}
-    plans = {study: ledger.plan(study)} if study else plans
+    plans = (
+        {study: ledger.plan(study)}
+        if study
+        else {name: plan for name, plan in of_table.items() if not any("task" in run for run in plan["runs"])}
+    )
     settings: set[tuple[str, ...]] = set()
     planned: dict[tuple[str, int], Mapping[str, Any]] = {}
     has_changed = False
@@ -126,7 +128,10 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, asked: S
                 words = (word for word in run["overrides"] if word != COMPARED)
                 settings.add(tuple(word for word in words if override(word)[0] not in VARIED))
                 has_changed |= planned.setdefault((values["row"], values["seed"]), run)["run"] != run["run"]
-    what, fix = f"the ledger holds {table.name} in several settings", f"choose one: --study {', --study '.join(plans)}"
+    what, fix = (
+        f"the ledger holds {table.name} in several settings",
+        f"name a study of one setting: --study {', --study '.join(plans)}",
+    )
     refuse(has_changed or len(settings) > 1, what, fix, file=ledger.root)
     rows = list(dict.fromkeys(row for row, _ in planned))
     is_other = (study or rows) and not {row.name for row in table.rows}.intersection(rows)

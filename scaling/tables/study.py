@@ -92,10 +92,11 @@ def held(
     else:
         ledger = Ledger.open(folder)
         results = read_ledger(ledger, table, study, columns)
-        bases = sorted({ledger.plan(name)["study"]["base"] for name in ledger.studies()} - {""})
-        what = f"it holds no run of {table.config}; its studies are of {', '.join(bases) or 'no table'}"
-        fix = "name the table that was trained, or the folder of its runs"
-        refuse(source and not results.runs, what, fix, file=ledger.root, key="--from")
+        if source and not results.runs:
+            bases = sorted({plan["study"]["base"] for plan in ledger.plans().values()} - {""})
+            what = f"it holds no run of {table.config}; its studies are of {', '.join(bases) or 'no table'}"
+            fix = "name the table that was trained, or the folder of its runs"
+            raise ScalingError(what, fix=fix, file=ledger.root, key="--from")
     settings, given = (dict(map(override, each)) for each in (results.settings, words if results.runs else ()))
     for key, value in given.items():
         differs = is_counted(key) and (key not in settings or settings[key] != value)

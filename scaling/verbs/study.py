@@ -18,7 +18,7 @@ from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import read
-from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, refuse_file, verb
+from scaling.verbs.verb import PYTHON, RUNS, Executor, Output, Result, Table, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -345,7 +345,7 @@ def report(
 
     is_named, study = False, str(study)
     if keep is not None:
-        refuse_file("--keep", Path(keep, Path(study).name))
+        Output(is_folder=True).check(Path(keep, Path(study).name), "keep")
     with suppress(ScalingError):  # a kept report needs no ledger
         is_named = os.sep not in study and study in Ledger.open(runs).studies()
     if Path(study, "index.html").is_file() and not is_named:
@@ -430,10 +430,10 @@ def submit(
 
     plan, why = choose_scale(study, at, list(overrides), workers)
     name, ledger = plan.question.name, plan.ledger()
-    enter(ledger, plan)
     if stop:
         line = f"cancelled {plural(cancel_all(ledger.study_folder(name) / 'slurm'), 'job')} of SLURM"
     else:
+        enter(ledger, plan)
         line = f"submitted {plural(detach(ledger, plan, workers, set), 'run')} to SLURM"
     look = next(watch(name, runs=ledger.root, once=True))
     return replace(look, parts=[*filter(None, [why]), line, *look.parts])

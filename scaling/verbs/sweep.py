@@ -65,7 +65,7 @@ def sweep(
     local: Annotated[bool, "train the runs on this machine, without a server"] = False,
     missing: Annotated[bool, "as --local, but only the cells of a grid that have no result"] = False,
     dry_run: Annotated[bool, "only check the sweep and print its cost, also with --local"] = False,
-    count: Annotated[PositiveInt | None, "the maximum number of runs to train"] = None,
+    count: Annotated[PositiveInt | None, "take only the first N runs"] = None,
     workers: Annotated[PositiveInt | None, "processes of --local (default: one for each GPU or core)"] = None,
     executor: Executor = "local",
     set: Mapping[str, Any] = {},

@@ -12,7 +12,7 @@ from scaling.base.errors import refuse
 from scaling.base.numbers import PositiveInt
 from scaling.config.document import print_remarks
 from scaling.ledger.document import flat
-from scaling.verbs.verb import PYTHON, Flag, Result, frame, refuse_file, verb
+from scaling.verbs.verb import PYTHON, Flag, Output, Result, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -103,7 +103,9 @@ def table(
     source: Annotated[Source, "runs to read: a ledger's folder, kept points, wandb:PROJECT"] = None,
     study: Annotated[str | None, "the study to read, or the name to train under"] = None,
     downstream: Annotated[Sequence[str], "show scores of these tasks (cola,sst2, or all); --train finetunes"] = (),
-    keep: Annotated[str | Path | None, "write a Markdown page PAGE.md, and the runs to PAGE/points.csv"] = None,
+    keep: Annotated[
+        str | Path | None, Output((".md",)), "write a Markdown page PAGE.md, and the runs to PAGE/points.csv"
+    ] = None,
     workers: PositiveInt | None = None,
     retry_failed: bool = False,
     progress: PYTHON[bool] = True,
@@ -129,11 +131,8 @@ def table(
         refuse(counts and value, "--counts reads no runs", "leave it or --counts out", key=f"--{option}")
     for option, value in (("workers", workers), ("retry-failed", retry_failed)):
         refuse(value and not train, "is an option of --train", "add --train", key=f"--{option}", value=value)
-    is_page = keep is None or Path(keep).suffix == ".md"
-    refuse(not is_page, "is not a page of Markdown", "write PAGE.md", key="--keep", value=str(keep))
     if keep is not None:
-        refuse(Path(keep).is_dir(), "is a folder", "write PAGE.md", key="--keep", value=str(keep))
-        refuse_file("--keep", Path(keep).with_suffix(""))  # before anything is trained
+        Output(is_folder=True).check(Path(keep).with_suffix(""), "keep")
     what = "--train takes its runs from the ledger"
     refuse(train and source is not None, what, "leave it out", key="--from", value=str(source))
     file, words = read(name).only(list(rows)).seeded(list(overrides))

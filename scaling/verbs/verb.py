@@ -62,15 +62,20 @@ PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an
 
 @dataclass(frozen=True)
 class Output:
-    """The mark of an option that names a file to write, with the endings that it may have; any where none is named."""
+    """The mark of an option that names a file to write, with one of the `endings` where there are any, or a folder."""
 
     endings: tuple[str, ...] = ()
+    is_folder: bool = False
 
-    def check(self, path: str | PathLike) -> None:
-        """Refuse a folder, or a file of another ending, before anything is computed."""
-        is_other, fix = self.endings and Path(path).suffix not in self.endings, f"take {', '.join(self.endings)}"
-        refuse(is_other, "no such kind of file", fix, key="to", value=str(path))
-        refuse(Path(path).is_dir(), "is a folder", "name a file, as scored.jsonl", key="to", value=str(path))
+    def check(self, path: str | PathLike, option: str = "to") -> None:
+        """Refuse what cannot be written under this name, before anything is computed."""
+        path, key = Path(path), f"--{option}"
+        is_other, fix = self.endings and path.suffix not in self.endings, f"take {', '.join(self.endings)}"
+        refuse(is_other, "no such kind of file", fix, key=key, value=str(path))
+        refuse(path.is_dir() and not self.is_folder, "is a folder", "name a file", key=key, value=str(path))
+        folders = (path, *path.parents) if self.is_folder else path.parents
+        file = next((each for each in folders if each.exists() and not each.is_dir()), None)
+        refuse(file is not None, "is a file, not a folder", "name a folder", key=key, value=str(file))
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -92,7 +97,7 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
             if parameter.kind is parameter.KEYWORD_ONLY and is_plain:
                 check(spelled(parameter), value, kind)
                 for output in (mark for mark in marks(parameter.annotation) if isinstance(mark, Output)):
-                    output.check(str(value))
+                    output.check(str(value), spelled(parameter))
         positional = [arg for arg in args if not is_override(arg)]
         if len(positional) > len(named) and not {"words", "others"} & parameters.keys():
             titles = " ".join(each.name.upper() for each in named) or "no words"
@@ -136,12 +141,6 @@ def documented(function: Any) -> tuple[str, dict[str, str]]:
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     helps = {p.name: mark for p in parameters for mark in marks(p.annotation) if isinstance(mark, str)}
     return inspect.getdoc(function) or "", helps
-
-
-def refuse_file(option: str, folder: Path) -> None:
-    """Refuse a folder to write, before the work whose results it takes, where it is a file or lies below one."""
-    file = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
-    refuse(file is not None, "is a file, not a folder", "name a folder", key=option, value=str(file))
 
 
 def frame(rows: Any, columns: Any = None) -> pandas.DataFrame:

@@ -15,6 +15,8 @@ import pytest
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.ledger import Ledger
+from scaling.studies.plan import enter, plan
+from scaling.studies.question import read as question
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream, read
 from scaling.verbs.command_line import SCHEMA, VERBS, main
@@ -171,6 +173,8 @@ def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_a
         for words in (["known.yaml", "--on", "H100", "--price", "2"], ["study.yaml"]):
             run("plan", *words)
             run("plan", words[0], "--adaptive", "E ± 0.1")
+        asked = plan(question("study.yaml"))
+        enter(asked.ledger(), asked)
         run("submit", "study.yaml", "--stop")
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
         study("rows", {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"})

@@ -120,6 +120,14 @@ def test_a_swarm_is_spread_evenly_over_all_mixtures():
     assert shares.min() >= 0.01
 
 
+def test_points_are_counted_by_the_inputs_of_the_law(tmp_path):
+    rates = [0.001 * 2**place for place in range(5)]
+    grid = f"grid: {{optimizer.lr: {rates}, train.batch: [1, 2, 4, 8], train.tokens: [2k]}}\nlaw: learning_rate_batch"
+    assert len(planned(tmp_path, grid).runs) == 20
+    with pytest.raises(ScalingError, match="16 different points to fit 18 parameters"):
+        planned(tmp_path, grid.replace(f", {rates[-1]}]", "]"))
+
+
 def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
     kaplan = planned(tmp_path, f"rate: Kaplan\n{GRID}").runs
     power = planned(tmp_path, f"rate: {{kind: Power, lr: 1e-2, parameters: 1000, exponent: 0.5}}\n{GRID}").runs
@@ -244,6 +252,8 @@ def test_mistakes_outside_the_file_are_one_line_too(tmp_path, capsys, monkeypatc
     assert "scaling: command line: optimizer.lr=-1: expected" in refused(capsys, "plan", path, "optimizer.lr=-1", runs)
     assert "did you mean 'cola'" in refused(capsys, "study", path, "--tasks", "col", runs)
     assert "the study has no such scale; choose from small" in refused(capsys, "plan", path, "--at", "paper", runs)
+    assert "there is no such study" in refused(capsys, "submit", path, "--stop", f"runs={tmp_path / 'none'}")
+    assert not (tmp_path / "none" / "studies").exists()
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "none"))
     path = write(tmp_path, set={"data": "python", "size.vocabulary": None})
     for more in ([], ["--adaptive", "E ± 0.1"]):

@@ -33,6 +33,10 @@ SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
         ({"parameters": {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}}, "width 6"),
         ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
         ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
+        (
+            {"parameters": {"optimizer": {"parameters": {"lr": {"value": 1}}}, "optimizer.lr": {"value": 2}}},
+            r"parameters\.optimizer\.lr: a parameter has its values twice",
+        ),
         ({"command": ["python", "train.py", "${args}"]}, "the program is not scaling"),
         (
             {"command": ["${env}", "${interpreter}", "${program}", "train", "decoder", "${args}"]},
@@ -54,6 +58,13 @@ def test_a_bad_sweep_is_one_line(changes, line, tmp_path, capsys):
     err = refused(capsys, "sweep", path, "--dry-run")
     assert re.match(r"scaling: .*bad\.yaml", err), err
     assert re.search(line, err), err
+
+
+def test_hyperband_without_a_server_takes_no_run_on_several_devices(tmp_path, capsys):
+    rule, devices = {"type": "hyperband", "min_iter": 1}, {"trainer.devices": {"values": [1, 2]}}
+    path = write(tmp_path / "bad.yaml", early_terminate=rule, parameters=devices)
+    assert "only runs on one device" in refused(capsys, "sweep", path, "--local", f"runs={tmp_path / 'runs'}")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_nested_parameters_are_dotted_none_is_null_and_a_long_row_is_not_written_out(tmp_path):

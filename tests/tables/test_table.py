@@ -137,7 +137,9 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     words = ["trainer.max_steps=8", f"runs={runs}"]
     other = plan(question(read(name), words), words)
     enter(Ledger.open(runs), other)
-    assert "several settings; choose one: --study own-" in refused(capsys, "table", name, "--from", runs)
+    assert "several settings; name a study of one setting: --study own-" in refused(
+        capsys, "table", name, "--from", runs
+    )
     with pytest.raises(ScalingError, match=r"max_steps=9: the runs were trained without it.* trainer.max_steps=8$"):
         scaling.table(name, "trainer.max_steps=9", source=runs, study=other.question.name)
     shown = scaling.table(name, source=runs, study=other.question.name)
@@ -225,6 +227,9 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
 
 def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
     Ledger.create(tmp_path / "runs")
+    damaged = tmp_path / "runs" / "studies" / "other" / "plan.json"  # which stops only its own study
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")
     words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}"]
     assert "No study of own is here" in printed(capsys, *words)
     assert "nothing of this table was trained" in refused(capsys, *words, "--keep", str(tmp_path / "page.md"))
@@ -237,6 +242,8 @@ def test_a_page_that_cannot_be_kept_is_refused_before_anything_is_trained(tmp_pa
     words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}", "--train", "--keep"]
     assert "page': is a file" in refused(capsys, *words, tmp_path / "page.md")
     assert "is a folder" in refused(capsys, *words, tmp_path / "folder.md")
+    assert "page': is a file" in refused(capsys, *words, tmp_path / "page" / "below.md")
+    assert "take .md" in refused(capsys, *words, tmp_path / "page.txt")
     assert not (tmp_path / "runs").exists()
 
 
