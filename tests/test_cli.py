@@ -173,6 +173,11 @@ def test_a_closed_standard_error_sends_no_line_to_standard_output():
     assert (done.returncode, done.stdout) == (2, b"")
 
 
+def test_a_locale_without_greek_letters_is_no_error():
+    command, environment = [sys.executable, "-m", "scaling", "explain", "Cosine"], {"PYTHONIOENCODING": "ascii"}
+    assert "η(s) =" in subprocess.check_output(command, env={**os.environ, **environment}, encoding="utf-8")
+
+
 def test_a_refusal_proposes_the_name_that_was_meant_or_some_to_choose_from():
     assert nearest("switch", ["Swish", "Switch Transformer", "Switch"]) == "did you mean 'Switch'?"
     numbers = "choose from 0, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 8 more"

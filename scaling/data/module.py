@@ -16,8 +16,8 @@ HeldOut = tuple[Batches, int]  # the batches of an evaluation, and how many they
 
 @dataclass
 class TrainingLoader:
-    """One rank's batches up to the step `stop`. An iteration goes on where the one before stopped, after the last step
-    at the first. Lightning's checkpoints keep which step comes next.
+    """One rank's batches from the step `next` up to the step `stop`. An iteration goes on where the one before stopped,
+    after the last step at the first. Lightning's checkpoints keep which step comes next.
     """
 
     batches: Batches
@@ -81,8 +81,8 @@ class DataModule(LightningDataModule):
         self.evaluated: int | None = None
 
     def train_dataloader(self) -> TrainingLoader:
-        overfits = getattr(self.trainer, "overfit_batches", 0) > 0
-        return TrainingLoader(self.train, self.stop, *self._place(), overfits=overfits)
+        done, overfits = (getattr(self.trainer, key, 0) for key in ("global_step", "overfit_batches"))
+        return TrainingLoader(self.train, self.stop, *self._place(), done, overfits > 0)
 
     def val_dataloader(self) -> EvaluationLoader:
         return EvaluationLoader(lambda: self.held_out(self.evaluated), *self._place())

@@ -5,6 +5,7 @@ The ledger is the record. Where W&B fails, that is one warning, and the training
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -43,7 +44,7 @@ class RunWandbLogger(WandbLogger):
     def __init__(self, experiment: Experiment, attempt: int, folder: Path):
         import wandb
 
-        self._asked, self._failed = threading.Event(), False
+        self._asked, self._next = threading.Event(), 0.0  # W&B's next step; none follows a row that failed
         self._flops = experiment.cost.flops_train_per_token
         self._online = mode(experiment.config) == "online"
         log, sweep = experiment.config["log"], os.environ.get(SWEEP)
@@ -84,18 +85,17 @@ class RunWandbLogger(WandbLogger):
         """Log a row, unless an earlier one failed. An evaluation follows the update of its step, so that each step of
         the run is two of W&B's, and what an interrupted attempt has sent already is not sent again.
         """
-        if not self._failed:
-            self._failed = tried(lambda: self._log(metrics, step or 0)) is None
+        self._next = tried(lambda: self._log(metrics, step or 0)) or math.inf
 
-    def _log(self, metrics: Mapping[str, Any], step: int) -> int:
-        """Log a row that was not sent before; returns its step of W&B's."""
+    def _log(self, metrics: Mapping[str, Any], step: int) -> float:
+        """Log a row that was not sent before; returns W&B's next step."""
         at = 2 * step + any(name.startswith("evaluate/") for name in metrics)
         row = {name: value for name, value in metrics.items() if name.partition("/")[2] not in ("tokens", "steps")}
         for tokens in {value for name, value in metrics.items() if name.partition("/")[2] == "tokens"}:
             row |= {"tokens": tokens, "flops": tokens * self._flops}
-        if at >= self.experiment.starting_step:
+        if at >= self._next and at >= self.experiment.starting_step:
             self.experiment.log({**row, "trainer/global_step": step}, step=at)
-        return at
+        return max(self._next, at + 1)
 
     def end(self, result: Mapping[str, Any] | None) -> None:
         """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from scaling.training import callbacks, wandb_settings
 from scaling.training.run import train as train_experiment
-from tests.training.conftest import at, experiment, left, load, words
+from tests.training.conftest import at, die, experiment, left, load, words
 from tests.wandb_server.server import KEY, Server, serving
 
 slow = pytest.mark.slow
@@ -89,6 +89,13 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(number,
     kinds = [(row, kind) for _, row in sorted(run.rows.items()) for kind in ("train", "evaluate")]
     sent = [((row["trainer/global_step"], k), row[f"{k}/loss"]) for row, k in kinds if f"{k}/loss" in row]
     assert sent == list(unbroken.losses.items())
+
+
+def test_steps_that_are_trained_again_are_no_warning_of_wandb(tmp_path, fork, capfd):
+    line = words(tmp_path / "runs", log__wandb="offline")
+    assert fork(line, None, (at("on_train_batch_end", 11, die),)).wait() == -signal.SIGKILL
+    assert fork(line).wait() == 0
+    assert "WARNING" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["refuses", "dies", *(pytest.param(kind, marks=slow) for kind in ("hang", "status"))])

@@ -144,9 +144,11 @@ def test_a_run_takes_nothing_from_its_process_and_leaves_it_as_it_was(unbroken, 
     assert logging.getLogger("lightning.pytorch").level == level
 
 
-def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(tmp_path):
+@pytest.mark.parametrize("reload", [0, 1])
+def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(reload, tmp_path):
     line, whole, halves, flags = words(tmp_path), Seen(), Seen(), {"limit_train_batches": 4, "max_epochs": 3}
-    trainer(tmp_path, whole, **flags).fit(*parts(line))
+    trainer(tmp_path, whole).fit(*parts(line))
+    flags["reload_dataloaders_every_n_epochs"] = reload
     save = ModelCheckpoint(dirpath=tmp_path, filename="half", every_n_train_steps=5, save_top_k=1)
     trainer(tmp_path, halves, save, **{**flags, "max_steps": 5}).fit(*parts(line))
     trainer(tmp_path, halves, **flags).fit(*parts(line), ckpt_path=str(tmp_path / "half.ckpt"))
