@@ -42,6 +42,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert masked": ("BertForMaskedLM", {**LONG, "type_vocab_size": 3, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
     "bert classifying": ("BertForSequenceClassification", {**LONG, "num_labels": 3, "classifier_dropout": 0.3}),
     "bert answering": ("BertForQuestionAnswering", LONG),
+    "roberta": ("RobertaForMaskedLM", {**LONG, "hidden_act": "relu"}),
     "t5 gated": ("T5ForConditionalGeneration", {**T5, **UNTIED, **NEAR, "feed_forward_proj": "gated-gelu"}),
     "bart": ("BartForConditionalGeneration", {**BART, "activation_function": "relu"}),
     "llama grouped": ("LlamaForCausalLM", {**LONG, **GROUPED, "attention_bias": True, "rms_norm_eps": 1e-3}),
