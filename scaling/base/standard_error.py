@@ -31,9 +31,10 @@ def say(what: object) -> None:
 
 
 def keep_going() -> None:
-    """Let this process outlive its standard error."""
+    """Let this process outlive its standard error, and escape what its standard output cannot spell."""
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
     if sys.stderr is None:  # it was closed, and `print` would write to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         return

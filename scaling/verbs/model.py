@@ -246,8 +246,7 @@ def generate(
         joint = " " if model.tokenizer is None else ""
         before = [text + joint if model.family == "decoder" else "" for text in texts]  # a decoder goes on with it
         return Result(answers, [text + each[0].text for text, each in zip(before, written)])
-    what = "an encoder fills masks: it has no strategy and writes no text"
-    refuse(keys or steps, what, "leave it out", key=", ".join(keys or ["steps"]))
+    refuse(keys or steps, "an encoder only fills masks", "leave it out", key=", ".join(keys or ["steps"]))
     answers, lines = [], []
     for text in texts:
         masks = model.fill(text)

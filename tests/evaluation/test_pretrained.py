@@ -261,7 +261,7 @@ def test_a_mistake_is_one_line(language, capsys):
         (["evaluate-corpus", encoder, "--stride", "4"], "does not apply to a run of the family encoder"),
         (["evaluate-options", decoder, "which_language"], "it is not a task of texts"),
         (["generate", encoder, "--prompt", "ba"], "it has no mask"),
-        (["generate", encoder, "--prompt", "ba [MASK]", "--steps", "4"], "steps: an encoder fills masks"),
+        (["generate", encoder, "--prompt", "ba [MASK]", "--steps", "4"], "steps: an encoder only fills masks"),
         (["generate", encoder, "--prompt", "ba [MASK]" * 60], "more than the window of 34"),
     ):
         assert message in refused(capsys, *words, f"runs={language.runs}")
