@@ -1,5 +1,6 @@
 """The command line: what a verb's signature makes of words and options; one line for every mistake; exit codes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -167,15 +168,23 @@ def test_a_reader_that_left_is_no_error(unbuffered):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+def test_what_a_terminal_cannot_spell_is_escaped(encoding, tmp_path):
+    name = os.fsdecode(b"caf\xc3\xa9 \xff.csv")  # a name need not be UTF-8
+    points = [f"{n}e6,{n * d}e7,{3 / n + d}" for n in (1, 2, 4) for d in (1, 3)]
+    (tmp_path / name).write_text("\n".join(["N,D,loss", *points]))
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for options in ([], ["--json"]):
+        command = [sys.executable, "-m", "scaling", "fit", tmp_path / name, "--intervals", "none", *options]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["law"] == "chinchilla"
+
+
 def test_a_closed_standard_error_sends_no_line_to_standard_output():
     command = f"{sys.executable} -m scaling no-such-verb 2>&-"
     done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-
-
-def test_a_locale_without_greek_letters_is_no_error():
-    command, environment = [sys.executable, "-m", "scaling", "explain", "Cosine"], {"PYTHONIOENCODING": "ascii"}
-    assert "η(s) =" in subprocess.check_output(command, env={**os.environ, **environment}, encoding="utf-8")
 
 
 def test_a_refusal_proposes_the_name_that_was_meant_or_some_to_choose_from():

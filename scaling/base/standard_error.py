@@ -31,10 +31,10 @@ def say(what: object) -> None:
 
 
 def keep_going() -> None:
-    """Let this process outlive its standard error, and print in UTF-8, whatever letters its locale has."""
+    """Let this process outlive its standard error, and escape what its standard output cannot spell."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook's is none
-        sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is None:  # it was closed, and `print` would write to standard output
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         return

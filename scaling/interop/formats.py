@@ -340,9 +340,13 @@ class RoBERTa(Format):
     """RoBERTa: BERT without next sentence, positions counted from 2. (Liu et al. 2019)"""
 
     architecture = "RobertaForMaskedLM"
-    # Its positions are counted from one after the padding's.
+    # Its positions are counted from one after the padding's, and its head has GeLU whatever the layers have.
     config = {"model_type": "roberta", "pad_token_id": 1, **_BERT_CONFIG}
-    model = {**MaskedBERT.model, "position": {"kind": "Learned", "offset": 2}}
+    model = {
+        **MaskedBERT.model,
+        "position": {"kind": "Learned", "offset": 2},
+        "head": {**BERT.model["head"], "activation": ACTIVATIONS["gelu"]},
+    }
     size = {**_SIZE, "length": Blank(_LENGTH, less=2)}
     names = table(
         f"{_BERT_BODY} head.<both>   lm_head.{{decoder.weight,bias}}",

@@ -81,8 +81,9 @@ def formats() -> dict[str, type[Format]]:
     """Every format by name, in the order in which they are tried: first those that joined."""
     extensions = joined("format")
     for name, form in extensions.items():
-        fix = "derive it from scaling.interop.template.Format"
-        refuse(not issubclass(form, Format), f"{name} is not a format", fix)
+        refuse(
+            not issubclass(form, Format), f"{name} is not a format", "derive it from scaling.interop.template.Format"
+        )
     return extensions | kinds("format")
 
 
@@ -181,10 +182,8 @@ def _known_ids(config: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[s
 
 def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
-    if saved.sections.get("tuning") is not None:
-        kind = saved.sections["tuning"]["kind"]
-        fix = "merge it" if kind == "LoRA" else "take its base"
-        raise ScalingError("transformers has no tuned model", key="tuning.kind", value=kind, fix=fix)
+    kind = (saved.sections.get("tuning") or {}).get("kind")
+    refuse(kind, "transformers has no tuned model", "merge it, or take its base", key="tuning.kind", value=kind)
     folder = Path(folder)
     form, config = choose(saved.sections, name)
     tensors = to_theirs(form.names, form.folded(saved.tensors), heads_of(saved.sections))
@@ -236,9 +235,8 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     if model["kind"] == "Decoder" and "start" in ids:
         spelled["bos"] = spelled["start"]
     special = {f"{name}_token": spelled[name] for name in _SPECIALS if name in spelled}
-    inputs = ["input_ids", "attention_mask"]
-    if (model.get("embedding") or {}).get("segments"):
-        inputs.insert(1, "token_type_ids")
+    segments = ["token_type_ids"] if (model.get("embedding") or {}).get("segments") else []
+    inputs = ["input_ids", *segments, "attention_mask"]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **special}
     inner.encode_special_tokens = False  # a mask that is written in a text is one
     atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)

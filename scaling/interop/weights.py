@@ -117,13 +117,18 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path | None = None) -> None:
-    """Refuse weights whose names or shapes are not the expected ones, naming each that differs."""
+    """Refuse weights whose names, shapes or types are not the expected ones, naming each that differs."""
     complaints = [f"missing {name}" for name in expected if name not in tensors]
     complaints += [f"extra {name}" for name in tensors if name not in expected]
     complaints += [
         f"{name} is {shape(tensors[name])} instead of {shape(tensor)}"
         for name, tensor in expected.items()
         if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    complaints += [
+        f"{name} is of type {str(tensor.dtype).removeprefix('torch.')}, which is not read"
+        for name, tensor in tensors.items()
+        if name in expected and (tensor.itemsize == 1 or not tensor.is_floating_point())
     ]
     refuse(complaints, f"the tensors are not the config's: {', '.join(complaints)}", file=file)
 

@@ -118,7 +118,8 @@ def _print(result: Any, is_json: bool, layout: str | None) -> None:
         return
     document = result.to_json()
     document = {"schema": SCHEMA, **document} if isinstance(document, Mapping) else document
-    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")  # JSON has escapes of its own
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=is_ascii)
     print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 

@@ -170,16 +170,16 @@ def evaluate_corpus(
     source = finetune.pretrained(run, runs)
     codec, is_encoder, length = source.codec, source.family == "encoder", source.length
     key, value = ("stride", stride) if is_encoder else ("masking", masking)
-    what = f"it does not apply to a run of the family {source.family}"
-    refuse(value is not None, what, key=key, value=value)
+    refuse(value is not None, f"it does not apply to a run of the family {source.family}", key=key, value=value)
     refuse((stride or 0) > length, f"it is from 1 to the window of {length}", key="stride", value=stride)
     line = finetune.corpus(source, corpus, overrides, runs=runs)
     data = prepared(line, split, root(source.runs if corpus is None else runs), source.tokenizer, codec, corpus)
+    refuse(stride and data.gives == "pairs", "pairs are scored whole", "leave it out", key="stride", value=stride)
     scorer, measures = load(source.folder, device=device).scorer, ["bits_per_byte", "perplexity"]
     if is_encoder:
         masking, measures = masking or "token", ["perplexity"]
         scorer = replace(scorer, masking=masking, words=codec.words)
-    else:
+    elif data.gives != "pairs":
         stride = stride or max(1, length // 2)
     scored = documents(islice(data.documents(), limit), codec, scorer, stride or 0)
     read = [document for document in scored if document.tokens]

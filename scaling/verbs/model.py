@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, refuse
+from scaling.base.numbers import PositiveInt
 from scaling.config.compose import assignments
 from scaling.config.schema import build
 from scaling.verbs.verb import RUNS, Flag, Result, RunName, frame, verb
@@ -217,7 +218,7 @@ def generate(
     run: RunName,
     *overrides: str,
     prompt: Annotated[Sequence[str], "a text to continue; repeats"] = (),
-    steps: Annotated[int, "the maximum number of tokens to write"] = 64,
+    steps: Annotated[PositiveInt | None, "the maximum number of tokens to write (default 64)"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -240,12 +241,12 @@ def generate(
     refuse(not texts, "there is no prompt", "give --prompt TEXT, or pass one per line on standard input")
     model = load(run, runs=runs, device=device)
     if model.family != "encoder":
-        written = model.continuations(texts, steps=steps, **strategy)
+        written = model.continuations(texts, steps=steps or 64, **strategy)
         answers = [{"prompt": text, "written": list(map(vars, each))} for text, each in zip(texts, written)]
         joint = " " if model.tokenizer is None else ""
         before = [text + joint if model.family == "decoder" else "" for text in texts]  # a decoder goes on with it
         return Result(answers, [text + each[0].text for text, each in zip(before, written)])
-    refuse(keys, "an encoder fills masks and has no strategy", "leave it out", key=", ".join(keys))
+    refuse(keys or steps, "an encoder only fills masks", "leave it out", key=", ".join(keys or ["steps"]))
     answers, lines = [], []
     for text in texts:
         masks = model.fill(text)

@@ -191,6 +191,19 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(language, tmp_
     assert own.nats != document["nats"]  # another context
 
 
+def test_pairs_are_scored_whole_without_a_stride(language, tmp_path, capsys):
+    draw, run, runs = random.Random(2), language.ids["decoder"], f"runs={language.runs}"
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("".join(" ".join(sentence(draw, 5)) + "\n" for _ in range(20)))
+    corpus = {"kind": "Parallel", "source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt")}
+    tokenizer = {"kind": "File", "path": str(scaling.load(run, runs=language.runs).saved.tokenizer)}
+    data = {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer, "validation": 0.5}
+    (tmp_path / "pairs.yaml").write_text(json.dumps({"data": data}))
+    printed(capsys, "data", "prepare", pairs := str(tmp_path / "pairs.yaml"), runs)
+    assert printed(capsys, "evaluate-corpus", run, pairs, runs, "--json")["stride"] is None
+    assert "pairs are scored whole" in refused(capsys, "evaluate-corpus", run, pairs, "--stride", "4", runs)
+
+
 BEGINS = [True] * 8 + [False] * 3
 
 
@@ -247,6 +260,7 @@ def test_a_mistake_is_one_line(language, capsys):
         (["evaluate-corpus", encoder, "--stride", "4"], "does not apply to a run of the family encoder"),
         (["evaluate-options", decoder, "which_language"], "it is not a task of texts"),
         (["generate", encoder, "--prompt", "ba"], "it has no mask"),
+        (["generate", encoder, "--prompt", "ba [MASK]", "--steps", "4"], "steps: an encoder only fills masks"),
         (["generate", encoder, "--prompt", "ba [MASK]" * 60], "more than the window of 34"),
     ):
         assert message in refused(capsys, *words, f"runs={language.runs}")

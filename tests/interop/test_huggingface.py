@@ -42,6 +42,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert masked": ("BertForMaskedLM", {**LONG, "type_vocab_size": 3, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
     "bert classifying": ("BertForSequenceClassification", {**LONG, "num_labels": 3, "classifier_dropout": 0.3}),
     "bert answering": ("BertForQuestionAnswering", LONG),
+    "roberta": ("RobertaForMaskedLM", {**LONG, "hidden_act": "relu"}),
     "t5 gated": ("T5ForConditionalGeneration", {**T5, **UNTIED, **NEAR, "feed_forward_proj": "gated-gelu"}),
     "bart": ("BartForConditionalGeneration", {**BART, "activation_function": "relu"}),
     "llama grouped": ("LlamaForCausalLM", {**LONG, **GROUPED, "attention_bias": True, "rms_norm_eps": 1e-3}),
@@ -165,6 +166,10 @@ def spoil(tensors):
     tensors["transformer.h.0.mlp.c_fc.weight"] = torch.zeros(30, 24)
 
 
+def eighth(tensors):
+    tensors["transformer.wte.weight"] = tensors["transformer.wte.weight"].to(torch.int8)
+
+
 FILE, INDEX, COPY = weights.FILE, weights.INDEX, "cls.predictions.decoder.weight"
 DAMAGED: list[tuple[str, Any, str]] = [
     ("gpt2", lambda folder: (folder / FILE).write_text("garbage"), f"{FILE}: it is not a whole safetensors file"),
@@ -172,6 +177,7 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("gpt2", elsewhere, "lists ../other.safetensors, which is not next to it"),
     ("gpt2", lambda folder: changed(folder, spoil), "transformer.h.0.mlp.c_fc.weight is 30×24 instead of 24×30"),
     ("gpt2", lambda folder: changed(folder, spoil), "missing transformer.h.1.ln_2.bias, extra transformer.h.7"),
+    ("gpt2", lambda folder: changed(folder, eighth), "transformer.wte.weight is of type int8, which is not read"),
     ("bert", lambda folder: changed(folder, lambda t: t.update({COPY: torch.ones(61, 24)})), f"{COPY} should be bert"),
     ("bart", lambda folder: changed(folder, lambda t: t["final_logits_bias"].add_(1)), "bias should be zero"),
     # A format of two, the first of which wants a window.
