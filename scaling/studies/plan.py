@@ -317,7 +317,8 @@ def _check(question: Question, runs: Sequence[Run]) -> None:
     from scaling.studies.identifiability import smallest_grid, spelled
 
     law = named(question.law)
-    points = {(run.row, *map(run.point.get, law.inputs)) for run in runs if not run.held_out}
+    names = dict.fromkeys(("N_total", "S", *law.inputs))
+    points = {(run.row, *map(run.point.get, names)) for run in runs if not run.held_out}
     what = f"{plural(len(points), 'different point')} to fit {len(law.parameter_names)} parameters"
     fix = "add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
     fix += f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}"
