@@ -23,12 +23,15 @@ from tests.command_line import refuses
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
 
 
-def test_help_imports_nothing_heavy_and_names_every_verb():
+def test_help_imports_nothing_heavy_and_names_every_verb_and_reports_and_requests_need_no_torch():
     asked = [["--help"], [], ["--version"], ["no-such-verb"], *([*name.split(), "--help"] for name in VERBS)]
     code = f"import sys; from scaling.verbs.command_line import main\nfor words in {asked!r}:\n  try: main(words)\n"
-    code += "  except SystemExit: pass\nprint(*sys.modules)"
+    code += "  except SystemExit: pass\nprint(*sys.modules)\n"
+    code += "import scaling.reports.write, scaling.training.finetune\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(done.stdout.splitlines()[-1].split())
+    *_, modules, has_torch = done.stdout.splitlines()
+    assert not HEAVY & set(modules.split())
+    assert has_torch == "False"
     for name in VERBS:
         summary = documented(getattr(scaling, function_name(name)))[0].partition("\n")[0].rstrip(".")
         assert f"  {name} " in done.stdout

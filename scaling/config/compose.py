@@ -151,8 +151,8 @@ def load(
 def varied(config: Config, words: Iterable[str]) -> Config:
     """A config with other values in sections with fixed keys, which `key=value` words give."""
     layer = _of_words(map(_override, words))
-    laid = replace(config, tree=schema.overlay(config.tree, layer.tree), origin={**config.origin, **layer.origin})
-    return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
+    given = replace(config, tree=layer.tree, origin={**config.origin, **layer.origin})
+    return replace(given, tree=schema.overlay(config.tree, {key: _checked(given, key) for key in layer.tree}))
 
 
 def table_file(name: str) -> TableFile:

@@ -34,7 +34,7 @@ class Config:
 
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
-        return self._nodes[key]
+        return self.tree[key] if key in self.tree else self._nodes[key]
 
     def part(self, key: str) -> Config:
         """The node below a dotted key, as a document."""

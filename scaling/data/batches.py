@@ -9,16 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
-from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
 from scaling.data.source import Rows, Source, Takes, Vocabulary
+
+if TYPE_CHECKING:  # reports read plans, and torch takes seconds to import
+    from torch import Tensor
 
 
 class Stream:

@@ -83,8 +83,8 @@ def _counted(value: Any, place: str = "") -> Any:
 
 def run_name(config: Config, parameters: int) -> str:
     """`log.name`, or the family, the number of parameters, and what the command line set."""
-    if config["log.name"]:
-        return config["log.name"]
+    if named := config.tree["log"]["name"]:
+        return named
     uncounted = {*UNCOUNTED, "evaluate"}
     fields = {
         key: config[key]

@@ -11,8 +11,9 @@ import torch
 
 from scaling.base.errors import nearest, refuse
 from scaling.config.document import print_remarks
-from scaling.studies.machine import Speed, calibrate, footprint, memory, sized, step_flops
+from scaling.studies.machine import calibrate, footprint, memory, sized, step_flops
 from scaling.studies.plan import Plan, Run, plan
+from scaling.studies.progress import Speed
 from scaling.studies.question import SMALL, Source, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from scaling.data.plan import BatchSize, Windows
 from scaling.executors import Resources
 from scaling.model.cost import Cost
 from scaling.studies.plan import Plan, Run
+from scaling.studies.progress import Speed
 from scaling.training.experiment import Experiment
 from scaling.training.machine import cores
 from scaling.training.precision import Weights
@@ -106,24 +106,6 @@ LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one
 SHARE = 0.25  # of this machine's memory, at most
 STEPS, PATIENCE = 15, 1.5  # of each size: it is timed for so many steps, or so many seconds
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of a step by its FLOPs, as they were timed, the smallest first."""
-
-    timed: tuple[tuple[float, float], ...]
-    busy: bool = False  # whether the machine had other work meanwhile, so that it may be faster than this
-
-    def seconds(self, flops: float) -> float:
-        """Seconds of one step."""
-        (first, least), (last, most) = self.timed[0], self.timed[-1]
-        if flops <= first:
-            return least * math.sqrt(flops / first)
-        if flops >= last:
-            return most * flops / last
-        x, y = np.log(np.array(self.timed)).T
-        return float(np.exp(np.interp(math.log(flops), x, y)))
 
 
 def calibrate(experiments: Sequence[Experiment]) -> Speed | None:

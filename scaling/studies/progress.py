@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from scaling.base.errors import plural
 from scaling.base.printing import span
 from scaling.base.standard_error import say
 from scaling.ledger import RESULTS, Ledger
-from scaling.studies.machine import Speed
 from scaling.studies.plan import Plan
 
 RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
@@ -34,6 +36,24 @@ def hopeless(ledger: Ledger, run: str) -> bool:
 def failures(ledger: Ledger, run: str) -> int:
     """The number of failures of a run since the last request to try it again (`Ledger.retry`)."""
     return sum(record.failed for record in ledger.attempts(run))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds of a step by its FLOPs, as they were timed, the smallest first."""
+
+    timed: tuple[tuple[float, float], ...]
+    busy: bool = False  # whether the machine had other work meanwhile, so that it may be faster than this
+
+    def seconds(self, flops: float) -> float:
+        """Seconds of one step."""
+        (first, least), (last, most) = self.timed[0], self.timed[-1]
+        if flops <= first:
+            return least * math.sqrt(flops / first)
+        if flops >= last:
+            return most * flops / last
+        x, y = np.log(np.array(self.timed)).T
+        return float(np.exp(np.interp(math.log(flops), x, y)))
 
 
 @dataclass(frozen=True)

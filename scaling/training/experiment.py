@@ -67,6 +67,7 @@ class Experiment:
     trained: frozenset[str]  # names of the parameters that it trains
     names: frozenset[str]  # of all parameters
     depths: Mapping[str, int]  # how many blocks below the top each parameter is
+    versions: Mapping[str, int]  # of the kinds that the config names
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
@@ -167,7 +168,7 @@ class Experiment:
             "train": train,
             "trainer": {**trainer, "max_steps": self.steps} if self.horizon else trainer,
             "evaluate": evaluate if self.horizon else None,
-            "versions": schema.versions(tree),
+            "versions": self.versions,
         }
         if self.start is not None:
             start = self.start
@@ -272,6 +273,7 @@ def _assemble(config: Config) -> Experiment:
         trained=trained,
         names=names,
         depths={} if config["train.layer_decay"] == 1 else transfer.depths(model),
+        versions=schema.versions(config.tree),
     )
     return _budgeted(experiment, config)
 
