@@ -76,7 +76,7 @@ def stopped(code: str, folder: Path, number: signal.Signals = signal.SIGTERM) ->
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.5)
     os.killpg(process.pid, number)
-    _, err = process.communicate(timeout=SECONDS / 2)
+    _, err = process.communicate(timeout=SECONDS - 10)  # what sleeps a minute has ended by the signal
     return process.returncode, err
 
 

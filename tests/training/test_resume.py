@@ -90,7 +90,7 @@ def test_a_branch_is_the_whole_run(ranks, tmp_path):
     ledger = Ledger.create(tmp_path / "branched")
     plan = {"run": ledger.add(whole.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}
     ledger.save_plan("study", {"runs": [plan]})
-    assert train_run(trunk, ledger)
+    assert train_run(trunk, ledger) is not None
     assert train_run(whole, ledger)["circumstances"]["from_step"] == step
     alone, branched = left(tmp_path / "alone"), left(tmp_path / "branched")
     assert (branched.files, branched.result) == (alone.files, alone.result)
