@@ -95,8 +95,10 @@ class Published:
     def shards(self, split: str, key: str = "split") -> list[list[int]]:
         """The number of each shard that a split is read in, with their number; `key` is that of its name."""
         dataset = self._dataset(split, key)
-        parts = -(-dataset.data.nbytes // rows.PART) if self.is_saved else dataset.num_shards
-        count = len(rows.spread(len(dataset), parts)) if self.is_saved else parts
+        if self.is_saved:
+            count = len(rows.spread(len(dataset), -(-dataset.data.nbytes // rows.PART)))
+        else:
+            count = dataset.num_shards
         return [[number, count] for number in range(count)]
 
     def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:

@@ -228,15 +228,11 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
         limit = None if numbers is held_out else left
         if limit is not None and limit <= 0:
             return
-        jobs: list[Call] = [
-            (
-                f"part {number + 1} of {len(snapshot.parts)}",
-                tokenize,
-                (text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit),
-            )
-            for number in numbers
-            if not _record(work, number).exists()
-        ]
+        jobs: list[Call] = []
+        for number in numbers:
+            if not _record(work, number).exists():
+                arguments = text.request, dict(snapshot.parts[number]), str(work.absolute()), number, limit
+                jobs.append((f"part {number + 1} of {len(snapshot.parts)}", tokenize, arguments))
         if jobs:
             run(jobs)
         if limit is not None:

@@ -183,7 +183,7 @@ def _known_ids(config: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[s
 def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
     kind = (saved.sections.get("tuning") or {}).get("kind")
-    refuse(kind, "transformers has no tuned model", "merge it, or take its base", key="tuning.kind", value=kind)
+    refuse(kind, "transformers has no tuned model", "take its base", key="tuning.kind", value=kind)
     folder = Path(folder)
     form, config = choose(saved.sections, name)
     tensors = to_theirs(form.names, form.folded(saved.tensors), heads_of(saved.sections))

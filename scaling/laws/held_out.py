@@ -193,19 +193,17 @@ class Choice:
         return choose(rest, objective=self.objective, seed=fit.seed).fit(rest, group=groups, seed=fit.seed)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "tests": self.rows,
-            "trials": [
-                {
-                    "law": trial.form.name,
-                    "objective_kind": trial.objective.name,
-                    "cost_power": trial.power,
-                    "errors": trial.errors,
-                    "score": trial.score,
-                }
-                for trial in self.trials
-            ],
-        }
+        trials = [
+            {
+                "law": trial.form.name,
+                "objective_kind": trial.objective.name,
+                "cost_power": trial.power,
+                "errors": trial.errors,
+                "score": trial.score,
+            }
+            for trial in self.trials
+        ]
+        return {"tests": self.rows, "trials": trials}
 
 
 def candidates(points: Points) -> list[Law]:

@@ -296,10 +296,9 @@ class Ledger:
         path = self.plan_file(study)
         if path not in self._branches:
             trunks = self._branches[path] = dict[str, list[tuple[str, int]]]()
-            for entry in (
-                entry for plan in self.plans([study]).values() for entry in plan["runs"] if entry.get("trunk")
-            ):
-                trunks.setdefault(entry["trunk"]["run"], []).append((entry["run"], entry["trunk"]["step"]))
+            for entry in self.plans([study]).get(study, {"runs": ()})["runs"]:
+                if trunk := entry.get("trunk"):
+                    trunks.setdefault(trunk["run"], []).append((entry["run"], trunk["step"]))
         return self._branches[path]
 
 

@@ -96,7 +96,8 @@ def run(
     rows = {}  # cells that are one run are one row
     for trial in cells.trials:
         if (found := trial.report) is not None and found.run not in rows:
-            rows[found.run] = row(found.run, name(trial.cell), vars(found), point_columns(trial.cell, found.point))
+            result = {"outcome": found.outcome, "loss": found.loss}
+            rows[found.run] = row(found.run, name(trial.cell), result, point_columns(trial.cell, found.point))
     table = sorted(rows.values(), key=_place)
     if table:
         write_points(sorted([*table, *others], key=_place), file)

@@ -67,7 +67,7 @@ class Experiment:
     trained: frozenset[str]  # names of the parameters that it trains
     names: frozenset[str]  # of all parameters
     depths: Mapping[str, int]  # how many blocks below the top each parameter is
-    versions: Mapping[str, int]  # of the kinds that the config names
+    versions: Mapping[str, int]  # of the kinds that the config names: alike in all runs that are `varied` from one
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:

@@ -95,7 +95,7 @@ def data_prepare(
         from scaling.training.machine import cores  # imports torch
 
         slots = min(workers or cores(), len(jobs))
-        if executor == "local" and slots < 2 and not set:
+        if executor == "local" and slots < 2 and not set:  # which no job of this machine takes: `started` refuses it
             return in_turn(jobs)
         resources = Resources(threads=max(1, cores() // slots) if executor == "local" else 1)
         with started(executor, folder / "preparing", slots, 0, workers, set) as work:
