@@ -28,7 +28,7 @@ from scaling.config.schema import build, kinds
 from scaling.data.batches import training
 from scaling.data.plan import BatchSize
 from scaling.data.source import Source, Vocabulary
-from scaling.data.synthetic import Synthetic, SyntheticPairs
+from scaling.data.synthetic.language import Synthetic, SyntheticPairs
 from scaling.data.text import prepare
 
 ROWS, LENGTH = 128, 512

@@ -58,7 +58,9 @@ _MODULES = {
     "scaling.studies.rate": ("rate",),
 }
 SLOTS = {slot: module for module, slots in _MODULES.items() for slot in slots}
-"""The module whose public classes are the kinds of a slot (those whose `slot` it is), imported when first read."""
+"""The module whose public classes are the kinds of a slot (those whose `slot` it is), or the package that lists them by
+file as `KINDS`. It is imported when its kinds are first read.
+"""
 
 # The slots whose pieces may stand in a slot too.
 ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
@@ -144,11 +146,15 @@ def joined(slot: str) -> dict[str, Any]:
 
 @cache
 def _public(module: str) -> dict[str, type]:
-    """The public classes of a module in its order: its own, and for a package those of its files."""
+    """The public classes of a module in its order, or those that a package lists."""
+    found = vars(importlib.import_module(module))
+    if (listed := found.get("KINDS")) is not None:
+        files = {f"{module}.{file}": names for file, names in listed.items()}
+        return {name: getattr(importlib.import_module(file), name) for file, names in files.items() for name in names}
     return {
         name: value
-        for name, value in vars(importlib.import_module(module)).items()
-        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(module)
+        for name, value in found.items()
+        if isinstance(value, type) and not name.startswith("_") and value.__module__ == module
         if not getattr(value, "_is_protocol", False)
     }
 

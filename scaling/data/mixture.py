@@ -128,20 +128,6 @@ class MixedSource(Source):
         return None if any(value is None for value, _ in read) else sum(value * part for value, part in read)
 
 
-def tokens_of(source: Source) -> str:
-    """Names the tokens that losses are of; a mixture's are the same whatever its shares are."""
-    return tokens_of(source.sources[0]) if isinstance(source, MixedSource) else source.fingerprint
-
-
-def shares_of(source: Source) -> dict[str, Any]:
-    """The fraction of each domain as a column of points, `p_1`, `p_2`, …, and which domain each is of."""
-    columns: dict[str, Any] = {}
-    if isinstance(source, MixedSource):
-        for number, (name, fraction) in enumerate(zip(source.domains, source.fractions), 1):
-            columns |= {f"p_{number}": fraction, f"p_{number}_definition": f"fraction of the tokens that are of {name}"}
-    return columns
-
-
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
     """The fraction of each domain, in their order; they sum to one."""
     with under(key):

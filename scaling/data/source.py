@@ -61,7 +61,9 @@ class Source:
     bytes_per_token: float | None = None  # of text, on average; None where there is no text
     entropy: float | None = None  # nats per token that no model can go below, where the law of the source is known
     lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
-    domains: tuple[str, ...] = ()  # the names of what a mixture is of
+    domains: tuple[str, ...] = ()  # the names of what a mixture is of, …
+    sources: tuple[Source, ...] = ()  # … each as a source, …
+    fractions: tuple[float, ...] = ()  # … and the fraction of the tokens that it has
     codec: Any = None  # the `Codec` of its tokens; None where they are not text
     folder: Path | None = None  # of its prepared files
     stream: Any  # the `Stream` of its tokens, of which `read` makes windows from the token `start` on …

@@ -22,12 +22,12 @@ from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.store import root
 from scaling.inside.look import stream, towers
+from scaling.interop.location import Pretrained
 from scaling.interop.run import objective_of
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
 from scaling.model.watch import INPUT, Change
-from scaling.training.finetune import Pretrained
 
 
 @torch.no_grad()

@@ -23,9 +23,10 @@ from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
 from scaling.inside.look import TowerName, stream, towers
+from scaling.interop.location import Pretrained
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
-from scaling.training.finetune import Pretrained, unfinetuned
+from scaling.training.finetune import unfinetuned
 
 RANKS, SUCCESSOR = "ranks", "successor"
 """What a run on a synthetic language can be probed for: the rank of each symbol and the likeliest symbol after it."""

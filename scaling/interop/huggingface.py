@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ class Saved:
     labels: tuple[str, ...] = ()
     tokenizer: Path | None = None
     place: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def sha256(self) -> str:
+        """By which its weights are known to be the same."""
+        return weights.digest(self.tensors)
 
     def model(self, device: torch.device | str = "cpu") -> Family:
         """The model with its weights, ready to evaluate."""

@@ -196,9 +196,9 @@ def _check_base(folder: Path, config: Mapping[str, Any], base: Saved) -> None:
         hashed = (file.metadata() or {}).get(BASE)
     path = config.get("base_model_name_or_path")
     if hashed is None and path and (Path(path) / huggingface.CONFIG).is_file():
-        hashed = weights.digest(huggingface.read(path).tensors)
+        hashed = huggingface.read(path).sha256
     what = "it was trained on another base" + (f", {path}" if path else "")
-    refuse(hashed not in (None, weights.digest(base.tensors)), what, _OTHER, file=folder, key="--adapter")
+    refuse(hashed not in (None, base.sha256), what, _OTHER, file=folder, key="--adapter")
 
 
 def _read_updates(

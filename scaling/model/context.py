@@ -280,7 +280,7 @@ class Context:
     memory_mask: Any = None  # who sees whom of the memory, a `Mask`
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
-    attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
+    attends: Callable[[Callable[..., str]], None] | None = None  # gets each attention's `choose`, to ask of others
     checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
 
     @property

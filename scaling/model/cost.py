@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,10 +19,8 @@ import torch
 from scaling.base.batch import Batch
 from scaling.config.document import Config
 from scaling.config.shape import Shape
-from scaling.model.context import Context
 from scaling.model.family import Family
 from scaling.model.flops import counted
-from scaling.model.mixer.attention import Setting, choose
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
 
@@ -193,9 +191,9 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         by_slot[spec.slot] += number
     ways: dict[str, set[str]] = {device: set() for device in TRAINING_ON}
 
-    def attends(setting: Setting, context: Context, dropout: float) -> None:
+    def attends(choice: Callable[..., str]) -> None:
         for device, training in TRAINING_ON.items():
-            ways[device].add(choose(setting._replace(device=device, **training), context, dropout))
+            ways[device].add(choice(device=device, **training))
 
     for tower in model.towers.values():
         tower.attends = attends

@@ -56,7 +56,7 @@ class Tower(nn.Module):
         self.shape, self.pattern, self.embedding, self.stack = shape, pattern, embedding, stack
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
-        self.attends: Callable[[Any, Context, float], None] | None = None  # is shown the setting of every attention
+        self.attends: Callable[[Callable[..., str]], None] | None = None  # as `Context.attends`
         self.checkpointing = False  # blocks keep their input alone for the backward pass
 
     def forward(

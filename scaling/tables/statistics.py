@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit  # in a quarter of the time of scipy.stats
 
-from scaling.metrics import Correlation
+from scaling.metrics.classes import Correlation
 
 LEVEL = 0.95
 STRANGE = 0.01  # the chance at which a row is taken to scatter more than the others, over all rows together

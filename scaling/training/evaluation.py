@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, reduce
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as distributed
@@ -22,12 +22,11 @@ from scaling.base.errors import refuse
 from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
 from scaling.data.store import root
-from scaling.evaluation.generate import aligned, generate, prompts
-from scaling.evaluation.strategy import Greedy
-from scaling.interop.run import averaged, objective_of, read
 from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
-from scaling.training.finetune import Pretrained
+
+if TYPE_CHECKING:
+    from scaling.interop.location import Pretrained
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -189,6 +188,9 @@ class Outputs:
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
         """[b n] tokens that follow each row's prompt, NONE after the last."""
+        from scaling.evaluation.generate import aligned, generate
+        from scaling.evaluation.strategy import Greedy
+
         specials, task = self.objective.vocabulary.specials, self.source.task
         unanswered, steps = _prompts(model, batch, specials), self.objective.width(task)
         rows = generate(model, unanswered, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
@@ -248,6 +250,8 @@ class Outputs:
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
     """The rows without their answers."""
+    from scaling.evaluation.generate import prompts
+
     if model.family == "encoder_decoder":
         return replace(batch, tokens=batch.tokens[:, :1], targets=batch.targets[:, :1], documents=None)
     first = (batch.targets != IGNORE).int().argmax(1).tolist()
@@ -262,6 +266,8 @@ class Predictor:
     """
 
     def __init__(self, finetuned: Pretrained, device: torch.device, average: int | None = None):
+        from scaling.interop.run import averaged, objective_of, read
+
         folder, self.device = finetuned.folder, device
         self.run = read(folder) if average is None else averaged(folder, average)
         self.task = build("data", finetuned.data)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -27,23 +27,22 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.tokens import MappedSource
-from scaling.interop import weights
-from scaling.interop.huggingface import Saved
-from scaling.interop.run import read
 from scaling.ledger.identity import run_name
 from scaling.model.contract import Position, Tuning
 from scaling.model.cost import Cost, cost, inspected
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
-from scaling.objectives import Distil
 from scaling.training import transfer
 from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import BUDGET, WSD, Constant, Schedule, check, identified, warmup_steps
-from scaling.training.transfer import Start, reading
+
+if TYPE_CHECKING:
+    from scaling.interop.huggingface import Saved
+    from scaling.training.start import Start
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class Experiment:
             spec["start"] = {**start.record, "new": sorted(start.own), "unused": sorted(start.left)}
         if self.teacher is not None:
             described = {key: self.teacher.sections[key] for key in ("model", "size")}
-            spec["teacher"] = {"sha256": weights.digest(self.teacher.tensors), **described}
+            spec["teacher"] = {"sha256": self.teacher.sha256, **described}
         if tree.get("tuning") is not None:
             spec["tuning"] = tree["tuning"]
         return spec
@@ -205,7 +204,7 @@ def _assemble(config: Config) -> Experiment:
     pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.max_steps"] is not None:
         check(pieces["schedule"], config["trainer.max_steps"])
-    start = Start.read(config)
+    start = _start(config)
     data = config.build("data")
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
@@ -221,8 +220,10 @@ def _assemble(config: Config) -> Experiment:
         start.check_tokenizer(train)
     config = transfer.balanced(_with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
-    if (vectors := Start.of_vectors(config, train)) is not None:
-        start, covered = vectors
+    if (config.tree.get("start") or {}).get("vectors") is not None:
+        from scaling.training.start import of_vectors
+
+        start, covered = of_vectors(config, train)
         remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
         moved = f"parametrization T5 draws tables at N(0, 1), which {config['optimizer.kind']} hardly moves"
@@ -268,7 +269,7 @@ def _assemble(config: Config) -> Experiment:
         row_tokens=row_tokens,
         # The law of the data gives the true loss of a token after those before it, but not of a masked one.
         entropy=None if row.truth is None else held_out.entropy,
-        teacher=_teacher(config, objective, family),
+        teacher=_teacher(config, objective),
         start=start,
         trained=trained,
         names=names,
@@ -321,10 +322,29 @@ def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
         return model, tuning
 
 
+def _start(config: Config) -> Start | None:
+    """The trained model that a config begins with; None where it draws its weights, or takes word vectors."""
+    section = config.tree.get("start")
+    if section is None or section.get("vectors") is not None:
+        return None
+    from scaling.training.start import Start
+
+    return Start.read(config)
+
+
+def _teacher(config: Config, objective: Any) -> Saved | None:
+    """The trained model whose predictions the objective distils."""
+    if not hasattr(objective, "teacher"):
+        return None
+    from scaling.training.start import teacher
+
+    return teacher(config, objective)
+
+
 def counted(config: Config) -> Cost:
     """The cost of the model of a config, as a run would train it: its parts, on the vocabulary of its start."""
     with config.placing():
-        start = Start.read(config)
+        start = _start(config)
         config = sized(config, start)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
@@ -386,24 +406,6 @@ def _row_tokens(row: Batch, validation: Batches, batches: Batches, size: BatchSi
     if isinstance(validation.plan, ByLength):
         return round(float(validation.plan.lengths.mean()))
     return row.tokens.numel() + (0 if row.source is None else row.source.numel())
-
-
-def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
-    """The trained model that a distilling objective names, which reads the same rows as the student."""
-    if not isinstance(objective, Distil):
-        return None
-    with reading(config, "objective.teacher"):
-        teacher = read(objective.teacher, config["runs"])
-    model, size = (teacher.sections[key] for key in ("model", "size"))
-    is_other = schema.family(model) != family or size["length"] < config["size.length"]
-    what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
-    config.refuse(is_other, "objective.teacher", what, "take one of the student's family, and of its size.length")
-    what, fix = "the loss of a distilled model is its distance to the teacher's", "leave it out"
-    config.refuse(config["train.smoothing"], "train.smoothing", what, fix)
-    more = objective.vocabulary.size > size["vocabulary"]
-    what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
-    config.refuse(more, "objective.teacher", what, "take a teacher with the tokenizer of the data")
-    return teacher
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:

@@ -26,7 +26,6 @@ from scaling.config.document import Config, of_values
 from scaling.data import hashing
 from scaling.interop import weights
 from scaling.model.family import Family, Loss
-from scaling.objectives import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather
 from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import Experiment, assemble
@@ -242,7 +241,7 @@ class FamilyModule(LightningModule):
         """The loss that is minimised: the head's own, and where there is a teacher the distance to its predictions."""
         if self.teacher is None:
             return self.model.loss(batch, self.experiment.config["train.smoothing"])
-        return cast(Distil, self.experiment.batches.objective).loss(self.model, batch, self.teacher)
+        return cast(Any, self.experiment.batches.objective).loss(self.model, batch, self.teacher)
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss, which it returns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaling.data.mixture import shares_of, tokens_of
+from scaling.data.source import Source
 from scaling.training.schedule import WSD
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ EXACT = 2**53  # from here on a whole number is not one float
 
 def point(experiment: Experiment) -> dict[str, Any]:
     """N, D, C and their definitions, with its batch, rate, tokenizer and validation set; plain values."""
-    cost, tokens = experiment.cost, experiment.tokens(experiment.steps)
+    cost, tokens, source = experiment.cost, experiment.tokens(experiment.steps), experiment.batches.source
     columns = {
         "N": cost.parameters_non_embedding,
         "D": tokens,
@@ -43,18 +43,23 @@ def point(experiment: Experiment) -> dict[str, Any]:
         "seed": experiment.seed,
         "width": cost.shape.width,
         "depth": cost.shape.layers,
-        "tokenizer": tokens_of(experiment.batches.source),
+        "tokenizer": _first(source).fingerprint,
         "validation": experiment.validation.source.fingerprint,
     }
-    unique = experiment.batches.source.tokens
-    if unique is not None:
-        columns["U"] = min(unique, tokens)
+    if source.tokens is not None:
+        columns["U"] = min(source.tokens, tokens)
     if experiment.entropy is not None:
         columns["entropy"] = experiment.entropy
     if isinstance(experiment.schedule, WSD):
         columns["cooldown"] = experiment.steps - experiment.schedule.cooldown(experiment.steps)
-    source = experiment.batches.source
-    return canonical({**columns, **shares_of(source)})
+    for number, (name, fraction) in enumerate(zip(source.domains, source.fractions), 1):
+        columns |= {f"p_{number}": fraction, f"p_{number}_definition": f"fraction of the tokens that are of {name}"}
+    return canonical(columns)
+
+
+def _first(source: Source) -> Source:
+    """Of what the losses' tokens are; a mixture's are the same whatever its shares are."""
+    return _first(source.sources[0]) if source.sources else source
 
 
 def canonical(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import signals
 from scaling.base.errors import ScalingError, plural, refuse
-from scaling.executors import Handle, Resources
-from scaling.executors.local import Local
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments import ClusterEnvironment
 
     from scaling.config.document import Config
+    from scaling.executors import Handle
 
 TIMEOUT = timedelta(minutes=10)  # in which a rank hears from the others: torch ends one that waits longer
 LOOK = 0.1  # seconds between looks at the ranks
@@ -129,6 +128,9 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
     A signal that ends a command is passed on to every rank: they agree, save and leave. Then it ends this process too.
     """
     from torch.distributed import TCPStore
+
+    from scaling.executors import Resources
+    from scaling.executors.local import Local
 
     with signals.listening(), signals.deferred():
         meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -83,7 +83,7 @@ def data_prepare(
 
     from scaling.data.mixture import Mixture
     from scaling.data.store import root
-    from scaling.data.task import Task
+    from scaling.data.task.task import Task
     from scaling.data.text import Text, in_turn, prepare
     from scaling.data.tokens import Tokens
 

@@ -18,7 +18,7 @@ from scaling.data.codec import Codec
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.vectors import read, table
-from scaling.objectives import Causal
+from scaling.objectives.causal import Causal
 from scaling.verbs.command_line import main
 from tests import command_line
 from tests.data.conftest import prepared, refused

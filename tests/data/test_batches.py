@@ -15,8 +15,9 @@ from scaling.data import hashing
 from scaling.data.batches import evaluation, training
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, drawn, permute
 from scaling.data.source import Vocabulary
-from scaling.data.synthetic import Synthetic, SyntheticPairs
-from scaling.objectives import Causal, Masked, NextSentence, Sequence
+from scaling.data.synthetic.language import Synthetic, SyntheticPairs
+from scaling.objectives.causal import Causal, Sequence
+from scaling.objectives.masked import Masked, NextSentence
 
 NOWHERE = Path("nowhere")
 LANGUAGE = Synthetic(symbols=16, order=1, tokens=5000, validation=2000).open("train", NOWHERE)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
-from scaling.data.synthetic import Copy, LanguageSwitch, ListOps, Recall, Synthetic, SyntheticPairs, WhichLanguage
-from scaling.data.synthetic.language import Ranks
+from scaling.data.synthetic.language import Ranks, Synthetic, SyntheticPairs
+from scaling.data.synthetic.list_ops import ListOps
+from scaling.data.synthetic.tasks import Copy, LanguageSwitch, Recall, WhichLanguage
 
 NOWHERE = Path("nowhere")
 

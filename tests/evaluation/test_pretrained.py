@@ -21,7 +21,7 @@ from scaling.evaluation.corpus import windows
 from scaling.evaluation.generate import prompt
 from scaling.evaluation.likelihood import MaskedScorer, Request, masked
 from scaling.evaluation.options import Choosing, Prompting, Question, Scored
-from scaling.metrics import bootstrap
+from scaling.metrics.metric import bootstrap
 from tests.command_line import printed
 from tests.data.conftest import jsonl
 from tests.evaluation.conftest import FOLLOWS, WORDS, refused, sentence, untrained

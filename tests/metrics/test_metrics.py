@@ -11,8 +11,9 @@ from scipy import stats
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
-from scaling.metrics import Accuracy, BracketF1, bootstrap, over_seeds, paired_bootstrap
-from scaling.metrics.trees import brackets, linear, parse, plain, repaired
+from scaling.metrics.classes import Accuracy
+from scaling.metrics.metric import bootstrap, over_seeds, paired_bootstrap
+from scaling.metrics.trees import BracketF1, brackets, linear, parse, plain, repaired
 
 approx = pytest.approx
 METRICS: dict[str, Any] = kinds("metric")

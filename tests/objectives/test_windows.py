@@ -16,8 +16,8 @@ from scaling.config.compose import load
 from scaling.config.schema import build, kinds
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
-from scaling.data.synthetic import SyntheticPairs
-from scaling.objectives import Sequence
+from scaling.data.synthetic.language import SyntheticPairs
+from scaling.objectives.causal import Sequence
 from scaling.training.parametrization import Standard, initialise
 
 TEXT = 200  # ids 3 to 199 are text

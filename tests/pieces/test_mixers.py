@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.model.mixer import Performer, linear_attention
+from scaling.model.mixer import linear_attention
+from scaling.model.mixer.linear_attention import Performer
 from tests.command_line import refuses
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
 

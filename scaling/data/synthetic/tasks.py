@@ -20,8 +20,9 @@ from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
 from scaling.data.task.source import SPLITS, Examples, Goal, Split, characters
-from scaling.metrics import Accuracy, ExactMatch, TagAccuracy
+from scaling.metrics.classes import Accuracy, TagAccuracy
 from scaling.metrics.metric import Metric
+from scaling.metrics.text import ExactMatch
 
 SPECIALS = ("bos", "eos", "pad")
 MOST = 1 << 25  # tokens in a split: each is drawn before training

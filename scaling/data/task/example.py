@@ -15,6 +15,7 @@ from scaling.data.rows import Row
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
+PAIRED: tuple[Answer, ...] = ("class", "number")  # answers about a text, or a pair of them
 NO_ANSWER = "unanswerable"
 
 _KEYS: dict[str, tuple[Sequence[Answer], Sequence[Answer], str]] = {

@@ -225,7 +225,7 @@ def attend(
     """Each query's average of the values it may see."""
     setting = Setting.of(q, k, v)
     if context.attends is not None:
-        context.attends(setting, context, dropout)
+        context.attends(lambda **other: choose(setting._replace(**other), context, dropout))
     return WAYS[choose(setting, context, dropout)](q, k, v, context, scale, dropout)
 
 
