@@ -22,7 +22,7 @@ from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.store import root
 from scaling.inside.probe import Labelled, Reading, baselines, probe, some
-from scaling.interop.location import pretrained
+from scaling.interop.pretrained import pretrained
 from scaling.training.finetune import corpus
 
 DEEPEST = 8  # the last depth covers all further ones

@@ -22,7 +22,7 @@ from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.store import root
 from scaling.inside.look import stream, towers
-from scaling.interop.location import Pretrained
+from scaling.interop.pretrained import Pretrained
 from scaling.interop.run import objective_of
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted

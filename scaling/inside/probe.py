@@ -23,7 +23,7 @@ from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
 from scaling.inside.look import TowerName, stream, towers
-from scaling.interop.location import Pretrained
+from scaling.interop.pretrained import Pretrained
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import unfinetuned

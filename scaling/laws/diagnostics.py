@@ -37,7 +37,8 @@ def identify(
         of_all.append(f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified")
     if condition > 1e7:
         of_all.append(f"the parameters nearly replace each other (condition number {condition:.1e})")
-    for row, (name, interval) in enumerate(bounds.items()):
+    for row, name in enumerate(problem.free_names if bounds else ()):
+        interval = bounds[name]
         sides = (interval.open_below, "below"), (interval.open_above, "above")
         where = " and ".join(side for is_open, side in sides if is_open)
         parameter = problem.form.parameters[problem.free[row]]

@@ -25,7 +25,6 @@ from scaling.laws.problem import (
     SharedErrors,
     named_objective,
     named_quantity,
-    parameter,
 )
 from scaling.laws.solver import EXACT, PATIENT, Effort, draw, minimise, prepare, search
 
@@ -76,10 +75,10 @@ class FittedLaw:
 
     @cached_property
     def bounds(self) -> Mapping[str, Interval]:
-        """The 95% profile interval of each free parameter; none without a degree of freedom."""
+        """The 95% profile interval of each free parameter and derived quantity; none without a degree of freedom."""
         if self.degrees_of_freedom < 1:
             return {}
-        quantities = [parameter(self.form, name) for name in self.problem.free_names]
+        quantities = [named_quantity(self.form, name) for name in (*self.problem.free_names, *self.form.derived)]
         ends = bound(self.problem, self.u, self.objective, quantities, self.refits)
         return {interval.name: interval for interval in ends}
 

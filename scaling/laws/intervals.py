@@ -249,7 +249,7 @@ def bound(
             ends = profile(problem, quantities, u, cost, noise, threshold, value, error)
         reach = SIDES * (ends - value)
         if (correlation := problem.correlation(u)) is not None:
-            reach *= np.transpose([correlation.widening(part, level) for part in slope])
+            reach *= correlation.widening(slope, level)
         if len(reweighted):
             places = problem.expand(reweighted)
             values = np.array([quantity.along(problem, reweighted, places)[0] for quantity in quantities])

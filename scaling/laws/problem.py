@@ -194,29 +194,27 @@ class Correlation:
         low, high = np.interp((0.5 - 0.5 * level, 0.5 + 0.5 * level), below, GRID)
         return _expit(low), _expit(high)
 
-    def widening(self, slope: np.ndarray, level: float) -> tuple[float, float]:
-        """The factors, at least 1, by which the ends of an interval move outwards since ρ is not known.
+    def widening(self, slopes: np.ndarray, level: float) -> np.ndarray:
+        """The factors `[2, quantities]`, at least 1, by which the ends of intervals move outwards since ρ is not known.
 
-        Under each ρ the quantity has Student's t: the ends are quantiles of a mixture. `slope` is its derivative by the
-        coordinates.
+        Under each ρ a quantity has Student's t: the ends are quantiles of a mixture, found by bisection. `slopes`
+        `[quantities, parameters]` are the derivatives by the coordinates.
         """
-        from scipy.optimize import root_scalar
         from scipy.special import stdtr, stdtrit
 
         quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
-        alone = quantile * float(np.sqrt(max(slope @ self.known @ slope, 0.0)))
-        if not alone > 0:
-            return 1.0, 1.0
-        centres = self.steps @ slope
-        errors = np.sqrt(np.maximum(np.einsum("vij,i,j->v", self.covariances, slope, slope), 1e-300))
-        reach = float(np.max(np.abs(centres) + errors * quantile))
-
-        def above(x: float, fraction: float) -> float:
-            return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
-
-        tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-        low, high = (float(root_scalar(above, args=(tail,), bracket=(-reach, reach)).root) for tail in tails)
-        return max(-low / alone, 1.0), max(high / alone, 1.0)
+        alone = quantile * np.sqrt(np.maximum(((slopes @ self.known) * slopes).sum(1), 0.0))
+        centres = slopes @ self.steps.T
+        errors = np.sqrt(np.maximum(np.einsum("vij,qi,qj->qv", self.covariances, slopes, slopes), 1e-300))
+        high = np.tile(np.max(np.abs(centres) + errors * quantile, axis=1), (2, 1))
+        low, tails = -high, np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            below = stdtr(self.freedom, (middle[:, :, None] - centres) / errors) @ self.weights < tails
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = np.array([-low[0], high[1]]) / alone
+        return np.where(alone > 0, np.maximum(factors, 1.0), 1.0)
 
 
 def _expit(logit: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from scaling.base.markup import Figure, formula
 from scaling.base.printing import Html, join, short, tag
 from scaling.laws.figures import Picture
-from scaling.studies.findings import FIGURES, Findings, picture_of
+from scaling.studies.findings import PRINT, Findings, picture_of
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
@@ -33,7 +33,8 @@ def figures(findings: Findings, names: Iterable[str]) -> list[Figure]:
     shown = []
     for name in names:
         if (picture := findings.pictures.get(name)) is not None:
-            files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
+            pdf = f"{PRINT}#page={[*findings.pictures].index(name) + 1}"
+            files = join(" ", tag("a", "PDF", href=pdf), " ", tag("a", "PNG", href=f"{name}.png"))
             # The caption without the definitions and the count, which the page states once.
             title = tag("b", f"{picture.title[:1].upper()}{picture.title[1:]}.")
             caption, is_wide = join(title, " ", formula(picture.sentences), files), len(picture.panels) > 1

@@ -18,7 +18,7 @@ from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.provenance import Record, record, setup, study_yaml
 from scaling.reports.sections import STORE, counts, sections, summary
-from scaling.studies.findings import FIGURES, FIT, Announce, Findings, find, read_fit, rows
+from scaling.studies.findings import FIT, PRINT, Announce, Findings, find, read_fit, rows
 from scaling.studies.plan import newest
 from scaling.studies.question import read
 from scaling.training.wandb_settings import mode, settings, tried
@@ -59,8 +59,8 @@ def keep(findings: Findings, known: Record, source: Path, folder: Path) -> Path:
     target = folder / findings.question.name
     atomic.write(target / f"{target.name}.yaml", study_yaml(findings, known["command"]))
     _write_copy(findings, known, target)
-    pictures = (name + kind for name in findings.pictures for kind in FIGURES)
-    for name in (POINTS, *([FIT] if findings.document else []), *pictures):
+    drawn = [FIT, PRINT, *(f"{name}.png" for name in findings.pictures)] if findings.document else []
+    for name in (POINTS, *drawn):
         shutil.copyfile(source / name, target / name)
     atomic.write_json(target / RECORD, {**known, "points": _hash(target / POINTS)})
     return target

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scaling.laws.points import Points
 
 MISSING = "missing"
-FIGURES = (".pdf", ".png")
+PRINT = "figures.pdf"  # all figures, a page each; each is a PNG besides
 FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
 Announce = Callable[[str], None]
@@ -170,9 +170,17 @@ def find(
         return findings
     atomic.write_json(folder / FIT, document)
     announce(f"draw {plural(len(findings.pictures), 'figure')}")
-    for name, picture in findings.pictures.items():
-        picture.save(*(folder / (name + kind) for kind in FIGURES))
+    draw(findings.pictures, folder)
     return findings
+
+
+def draw(pictures: Mapping[str, Picture], folder: Path) -> None:
+    """Draw the figures into files."""
+    from scaling.laws.figures import save_pages
+
+    for name, picture in pictures.items():
+        picture.save(folder / f"{name}.png")
+    save_pages(pictures.values(), folder / PRINT)
 
 
 def _reason(error: ScalingError) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.base.errors import ScalingError
 from scaling.config.schema import kinds
 from scaling.data import store
-from scaling.interop.location import Pretrained
+from scaling.interop.pretrained import Pretrained
 from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run, Words, entered
 from scaling.studies.question import flat, word_of

@@ -26,7 +26,7 @@ from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
 
 if TYPE_CHECKING:
-    from scaling.interop.location import Pretrained
+    from scaling.interop.pretrained import Pretrained
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto

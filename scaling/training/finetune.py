@@ -20,7 +20,7 @@ from scaling.config.files import names
 from scaling.config.strict_yaml import flow
 from scaling.data.task.example import NAMED, PAIRED
 from scaling.data.task.task import is_file, task_of_file
-from scaling.interop.location import Pretrained, pretrained
+from scaling.interop.pretrained import Pretrained, pretrained
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)

@@ -24,7 +24,8 @@ from scaling.data.codec import Codec
 from scaling.data.source import Source
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
-from scaling.interop.location import listed, pretrained
+from scaling.interop.location import listed
+from scaling.interop.pretrained import pretrained
 from scaling.interop.run import read
 from scaling.model.family import Family
 from scaling.model.parameters import parameters

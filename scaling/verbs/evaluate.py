@@ -121,7 +121,7 @@ def evaluate_options(
     """
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
-    from scaling.interop.location import pretrained
+    from scaling.interop.pretrained import pretrained
     from scaling.metrics.metric import as_document, bootstrap
     from scaling.training.finetune import unfinetuned
 
@@ -217,7 +217,7 @@ def evaluate_harness(
     """
     from importlib.metadata import version
 
-    from scaling.interop.location import pretrained
+    from scaling.interop.pretrained import pretrained
 
     tasks = [word for word in words if "=" not in word]
     generation = compose.assignments(word for word in words if "=" in word)

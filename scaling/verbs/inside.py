@@ -123,7 +123,7 @@ def probe(
     In the control task each word has a random class. (Hewitt and Liang 2019)
     """
     from scaling.inside import probe as probing
-    from scaling.interop.location import pretrained
+    from scaling.interop.pretrained import pretrained
 
     source = pretrained(run, runs)
     classes, texts = probing.texts_of(source, task, overrides, runs)
@@ -191,7 +191,7 @@ def landscape(
     The filters of the directions are as large as those of the weights. (Li et al. 2018) The loss is the mean over
     held-out windows of the data that each run was trained on.
     """
-    from scaling.interop.location import pretrained
+    from scaling.interop.pretrained import pretrained
 
     refuse(side % 2 == 0, "expected an odd number, so that the model is in the middle", key="side", value=side)
     sources = [pretrained(one, runs) for one in (run, *others)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from scaling.reports import write as writing
 from scaling.reports.write import PAGE, write
 from scaling.studies import findings
 from scaling.studies.plan import enter, plan
@@ -22,8 +21,12 @@ CIRCUMSTANCES |= {"versions": {"scaling": "0.1.0", "torch": "2.13.0"}}
 @pytest.fixture(autouse=True)
 def no_files_of_figures(monkeypatch):
     """Figures are drawn in the page alone, but for those of `study`: their files take as long as all the rest."""
-    for module in (findings, writing):
-        monkeypatch.setattr(module, "FIGURES", ())
+    monkeypatch.setattr(findings, "draw", empty_files)
+
+
+def empty_files(pictures, folder):
+    for name in ("figures.pdf", *(f"{name}.png" for name in pictures)):
+        (folder / name).touch()
 
 
 def make_study(folder, changes=None, outcome: Any = lambda _: "finished"):

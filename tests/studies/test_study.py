@@ -80,7 +80,9 @@ def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
 
 def test_a_study_is_trained_fitted_and_reported_and_no_run_is_trained_again(tmp_path, capsys, monkeypatch):
     """By a law that nine points bound: open intervals take longer than all the runs."""
-    monkeypatch.setattr(found_in, "FIGURES", ())  # their files take as long as all the rest; the page draws them too
+    monkeypatch.setattr(
+        found_in, "draw", lambda *_: None
+    )  # their files take as long as all the rest; the page draws them too
     file, runs = tmp_path / "small.yaml", tmp_path / "runs"
     file.write_text(Path(SMALL).read_text().replace("law: chinchilla", "law: power_law_floor_d"))
     for look in ("trained", "again"):
@@ -295,7 +297,7 @@ def test_what_guessing_scores_is_known_of_some_metrics():
 
 
 def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
-    monkeypatch.setattr(found_in, "FIGURES", ())
+    monkeypatch.setattr(found_in, "draw", lambda *_: None)
     tasks = {"tasks/mine.yaml": {}, "other": {}}
     asked = Question("mine", "which score?", "decoder", {}, {"seed": [0]}, laws=("power_law_floor_c",), tasks=tasks)
     findings = find(asked, scored_rows(), tmp_path)
