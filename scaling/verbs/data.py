@@ -144,7 +144,7 @@ def data_show(
     with loaded.placing():
         data = loaded.build("data")
         document, source = _counts(loaded, data)
-        for each in getattr(source, "sources", [source]) if verify else ():
+        for each in (source.sources or (source,)) if verify else ():
             each.verify()
         if windows:
             family: Any = schema.kinds("model")[loaded["model.kind"]]
