@@ -22,7 +22,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import power_of_ten, short
@@ -51,9 +51,6 @@ STYLE: Any = {
     "axes.grid": True,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.5,
-    "legend.fontsize": 7.5,
-    "legend.title_fontsize": 7.5,
-    "legend.frameon": False,
     "pdf.fonttype": 42,  # letters as letters, so that journals and readers can search them
     "svg.fonttype": "none",
 }
@@ -207,11 +204,12 @@ class Picture:
                     subs = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
                     axis.set_major_locator(LogLocator(subs=subs, numticks=8))
                     axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
+                    axis.set_minor_locator(NullLocator())
                 axis.set_minor_formatter("")
             if axes.get_legend_handles_labels()[0]:
                 title = legend if axes is self.panels[0] else ""
-                with rc_context(STYLE):
-                    axes.legend(title=title or None, loc="center left", bbox_to_anchor=(1.0, 0.5))
+                place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+                axes.legend(title=title or None, fontsize=7.5, title_fontsize=7.5, frameon=False, **place)
         return self
 
 

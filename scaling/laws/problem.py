@@ -208,7 +208,7 @@ class Correlation:
         errors = np.sqrt(np.maximum(np.einsum("vij,qi,qj->qv", self.covariances, slopes, slopes), 1e-300))
         high = np.tile(np.max(np.abs(centres) + errors * quantile, axis=1), (2, 1))
         low, tails = -high, np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
-        for _ in range(60):
+        for _ in range(40):
             middle = 0.5 * (low + high)
             below = stdtr(self.freedom, (middle[:, :, None] - centres) / errors) @ self.weights < tails
             low, high = np.where(below, middle, low), np.where(below, high, middle)
