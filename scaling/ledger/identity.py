@@ -68,11 +68,10 @@ def identity(spec: Mapping[str, Any]) -> str:
 
 def _counted(value: Any, place: str = "") -> Any:
     """The part of a value that counts, in one spelling; `place` is its dotted key with a dot behind it."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         if place == "data." and "fingerprint" in value:
             value = {"fingerprint": value["fingerprint"]}
-        keys = (key for key in value if place + key not in UNCOUNTED)
-        return {key: _counted(value[key], f"{place}{key}.") for key in keys}
+        return {key: _counted(item, f"{place}{key}.") for key, item in value.items() if place + key not in UNCOUNTED}
     if isinstance(value, list | tuple):
         return [_counted(item, f"{place}{index}.") for index, item in enumerate(value)]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
