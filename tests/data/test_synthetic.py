@@ -50,19 +50,6 @@ def test_a_window_follows_the_table_of_ranks_one_to_one_and_its_truth_the_ranks(
             past = [*past[1:], token]
 
 
-def test_the_entropy_agrees_with_a_count():
-    law = Synthetic(symbols=8, order=2, seed=0)
-    read = law.open("train", NOWHERE).read(np.arange(1000), 513)
-    tokens, truth = read.tokens[:, 1:].astype(np.int64), read.truth[:, 1:].astype(float)
-    error = truth.std() / np.sqrt(truth.size)
-    assert abs(truth.mean() - law.entropy) < 3 * error
-    cells = (tokens[:, :-2] * 8 + tokens[:, 1:-1]) * 8 + tokens[:, 2:]
-    counts = np.bincount(cells.ravel(), minlength=512).reshape(64, 8)
-    counted = -(counts * np.log(counts / counts.sum(1, keepdims=True))).sum() / counts.sum()
-    # A plug-in estimate of entropy is low by (cells − contexts) / 2n (Miller 1955).
-    assert abs(counted + 64 * 7 / 2 / counts.sum() - law.entropy) < 3 * error
-
-
 def test_pairs_end_in_eos_cost_their_entropy_and_no_translation_is_likelier_than_the_best():
     law, every = SyntheticPairs(pairs=4000, validation=50), np.arange(4000)
     source = law.open("train", NOWHERE)

@@ -337,6 +337,8 @@ def test_what_the_hub_or_a_set_does_not_have_and_code_that_is_not_run(tmp_path, 
     hub_copy(home, {"one": {"train": datasets.Dataset.from_list([{"text": "a page"}])}})
     refused("config='two': the set has no such config", home, config="two")
     refused("split='trian': the set has no such split; did you mean 'train'", home, config="one", split="trian")
+    refused("it is not a pattern", home, config="one", begins="(")
+    refused("the data have no field 'content'", home, config="one", begins="^=", text="{content}")
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "code.py").write_text("raise SystemExit(77)\n")
     refused("is code, which is not run", tmp_path / "code")
@@ -368,14 +370,3 @@ def test_what_the_tokenizers_library_refuses_is_one_line(folder, capsys):
     ):
         words = ["files", "data.corpus.files=a.txt", f"data.tokenizer={line}", "data.validation=0.2"]
         assert message in refused(capsys, *words)
-
-
-def test_the_first_lines_of_documents_are_matched_by_a_pattern_that_is_one(folder):
-    hub_copy(folder, {"": {"train": pandas.DataFrame({"content": ["a"]})}})
-    hub = {"kind": "Hub", "path": str(folder), "revision": "main"}
-    for line, message in (
-        ({"begins": "("}, "it is not a pattern"),
-        ({"begins": "^=", "text": "{content}"}, "no field"),
-    ):
-        with pytest.raises(ScalingError, match=message):
-            list(build("corpus", {**hub, **line}).snapshot(folder).documents())
