@@ -1,8 +1,7 @@
-"""The ways to attend against softmax written out in float64, positions, places in a tree, and what a cache keeps."""
+"""The ways to attend against softmax written out in float64, positions, and places in a tree."""
 
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 import itertools
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from scaling.base.batch import Batch
 from scaling.config.schema import build, kinds
 from scaling.data.task.example import OUTSIDE, places
 from scaling.kernels.compiled import absent
-from scaling.model.context import ROOM, Cache, Context, State
+from scaling.model.context import Context
 from scaling.model.mixer import attention as ways
 from tests.command_line import refuses
 from tests.model.test_variants import batch_for
@@ -165,23 +164,6 @@ def test_rotary_tables_of_a_pass_without_gradients_serve_one_with():
     q = x.clone().requires_grad_()
     rotary.rotate(q, q, here, here)[0].sum().backward()
     assert q.grad is not None
-
-
-@torch.inference_mode()
-def test_a_cache_holds_what_was_appended_and_chosen_and_its_copies_go_on_by_themselves():
-    """Against tensors that are put together anew at each step."""
-    pairs, generator = [(Cache(states={"piece": State()}), torch.empty(3, 0, 2))], random.Random(0)
-    for step in range(3 * ROOM):
-        if step in (5, 2 * ROOM):
-            pairs.append((pairs[0][0].copy(), pairs[0][1]))
-        for number, (cache, expected) in enumerate(pairs):
-            expected = torch.cat([expected, new := torch.randn(len(expected), 1 + step % 3, 2)], 1)
-            assert torch.equal(cache.states["piece"].append("key", new), expected)
-            rows = torch.tensor([generator.randrange(len(expected)) for _ in range(2 + step % 4)])
-            if generator.random() < 0.3:
-                cache.select(rows)
-                expected = expected[rows]
-            pairs[number] = cache, expected
 
 
 ABOVE = (2, 3, 0, 5, 3, 5, 0)  # the words above seven words: two roots, 3 and 7

@@ -10,7 +10,6 @@ from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build, kinds
-from scaling.model.contract import Added
 from scaling.model.cost import cost
 from scaling.model.tuned import blank, tune
 from scaling.model.tuning import LoRA
@@ -78,21 +77,6 @@ def test_merged_equals_unmerged_once_also_where_towers_share_their_matrices(chan
         tuning.merge(model)
         torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     assert not torch.equal(query, before)
-
-
-def test_targets_are_names_slots_roles_and_patterns():
-    def rows(targets: str) -> set[str]:
-        model = tuned_of("encoder_decoder", f"{{kind: LoRA, targets: {targets}}}")
-        names = [name for name, part in model.named_modules() if isinstance(part, Added)]
-        return {name.replace(".stack.blocks.", " ").removesuffix(".lora").replace("branches.", "") for name in names}
-
-    assert rows("[cross]") == {
-        f"decoder {block}.cross.piece.{name}" for block in (0, 1) for name in ("query", "key", "value", "out")
-    }
-    assert len(rows("[output]")) == 2 * (2 + 3)
-    assert rows('["encoder.stack.blocks.1.*.hidden"]') == {"encoder 1.channel.piece.hidden"}
-    assert rows("[query]") | rows("[value]") == rows("[query, value]")
-    assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
 
 
 @torch.no_grad()
