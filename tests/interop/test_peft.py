@@ -18,13 +18,13 @@ from tests.interop.test_huggingface import theirs, transformers
 
 library: Any = pytest.importorskip("peft")
 
-# A model of test_huggingface.py, what peft tunes of it, and what we do.
+# A model of test_huggingface.py, what peft tunes of it, and what we do: maps of a role, name, slot or pattern.
 MODELS = {
     "gpt2": ("gpt2", ["c_attn", "c_proj"], ["query", "value"]),
     "llama": ("llama grouped", ["q_proj", "v_proj"], ["query", "channel"]),
     "bert": ("bert masked", ["query", "value", "intermediate.dense"], ["all"]),
     "t5": ("t5 gated", ["q", "v", "wo"], ["cross", "key"]),
-    "neox": ("neox serial", ["query_key_value", "dense"], ["value"]),
+    "neox": ("neox serial", ["query_key_value", "dense"], ["*.blocks.1.*.value"]),
 }
 TOKENS = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
 
