@@ -47,20 +47,11 @@ SIZES = "{size: [{width: 16, heads: 1}, {width: 32, heads: 2}]}"
 GRID = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [10k]}"
 
 
-def planned(folder, rest, fixed="{train.batch: 4, schedule.warmup: 0}", base="model.yaml"):
+def planned(folder, rest, fixed="{train.batch: 4, schedule.warmup: 0}"):
     (folder / "model.yaml").write_text(MODEL)
-    text = f"question: x\nbase: {folder / base}\nset: {fixed}\n{rest}\n"
+    text = f"question: x\nbase: {folder / 'model.yaml'}\nset: {fixed}\n{rest}\n"
     (folder / "asked.yaml").write_text(text)
     return plan(read(str(folder / "asked.yaml")), [f"runs={folder}"])
-
-
-def test_rows_of_a_table_times_sizes_times_seeds(tmp_path):
-    rows = MODEL + "rows: {1: {model.block.channel.activation: ReLU}, no: {}}\n"
-    (tmp_path / "rows.yaml").write_text(rows)
-    grid = "grid: {row: all, size: [{width: 16, heads: 2}, {width: 8, heads: 1}], seed: [0, 1]}"
-    found = planned(tmp_path, grid, "{train: {tokens: 4k, batch: 8}, schedule.warmup: 0}", "rows.yaml")
-    chosen = [(one.name.split()[0], one.experiment.config["model.block.channel"]["activation"]) for one in found.runs]
-    assert sorted(chosen) == [("1", "ReLU")] * 4 + [("no", "Swish")] * 4
 
 
 def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
