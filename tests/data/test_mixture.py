@@ -9,7 +9,6 @@ import scaling
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
-from scaling.data.mixture import PERIOD
 from scaling.data.text import prepare
 from scaling.training.experiment import assemble
 from scaling.training.point import point
@@ -23,15 +22,6 @@ LONG = {**ENDLESS, "seed": 2, "tokens": 200 * LENGTH, "validation": 300 * LENGTH
 def opened(split="train", **keys):
     line = {"kind": "Mixture", "domains": {"short": SHORT, "long": LONG}, "shares": {"short": 1, "long": 3}, **keys}
     return build("data", line).open(split, Path())
-
-
-@pytest.mark.parametrize("shares", [(1, 3), (0.2, 0.8), (0, 1), (1e-3, 5)])
-def test_any_stretch_of_windows_has_the_shares(shares):
-    source = opened(shares=dict(zip(("short", "long"), shares)))
-    domains = source.read(np.arange(100, 100 + 3 * PERIOD), LENGTH).domains
-    for number, share in enumerate((shares[1], shares[0])):  # by name: long, short
-        counts = np.convolve(domains == number, np.ones(1000), "valid")
-        assert np.abs(counts - 1000 * share / sum(shares)).max() <= 1.2
 
 
 def windows_of(source, count):

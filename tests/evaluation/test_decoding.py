@@ -51,16 +51,18 @@ def model(name):
     return made.eval()
 
 
+def prompted(made, texts):
+    """A batch of texts, padded to the longest."""
+    tokens, documents = aligned(texts)
+    if made.family == "encoder_decoder":
+        return prompt(torch.ones(len(texts), 1, dtype=torch.long), source=tokens, source_documents=documents)
+    ahead = isinstance(made.decoder.pattern, Prefix)
+    return prompt(tokens, documents, prefix=torch.tensor([*map(len, texts)]) if ahead else None)
+
+
 def prompts(made):
     """One padded batch, and its rows by themselves."""
-    tokens, documents = aligned(TEXTS)
-    if made.family == "encoder_decoder":
-        start = torch.ones(len(TEXTS), 1, dtype=torch.long)
-        whole = prompt(start, source=tokens, source_documents=documents)
-        return whole, [prompt(start[:1], source=torch.tensor([text])) for text in TEXTS]
-    ahead = isinstance(made.decoder.pattern, Prefix)
-    alone = [prompt(torch.tensor([text]), prefix=torch.tensor([len(text)]) if ahead else None) for text in TEXTS]
-    return prompt(tokens, documents, prefix=torch.tensor([*map(len, TEXTS)]) if ahead else None), alone
+    return prompted(made, TEXTS), [prompted(made, [text]) for text in TEXTS]
 
 
 @torch.no_grad()
@@ -184,15 +186,10 @@ def requests(made):
     return asked + [Request((4, 5, 6, 7, 8), (token,) * 12) for token in (9, 10)]
 
 
-@torch.no_grad()
 def definition(made, request):
-    """log p [t v] at each token, from a pass of its own without padding or cache."""
-    context, continuation = torch.tensor([request.context]), torch.tensor([request.continuation])
-    if made.family == "encoder_decoder":
-        batch = prompt(torch.cat([torch.tensor([[1]]), continuation[:, :-1]], 1), source=context)
-    else:
-        batch = prompt(torch.cat([context, continuation[:, :-1]], 1), prefix=torch.tensor([context.shape[1]]))
-    return made.logits(batch)[0, -continuation.shape[1] :].log_softmax(-1)
+    """log p [t v] at each token, from passes of their own without padding or cache."""
+    row, written = prompted(made, [request.context]), request.continuation
+    return torch.stack([next_likelihoods(made, row, written[:count]) for count in range(len(written))])
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("universal", "large vocabulary")])
