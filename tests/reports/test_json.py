@@ -22,6 +22,7 @@ from scaling.tables.table import Downstream, read
 from scaling.verbs.command_line import SCHEMA, VERBS, main
 from tests.docs.test_blocks import drawn_curves
 from tests.reports.conftest import SMALL, make_study
+from tests.studies.test_study import finish
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -186,8 +187,7 @@ def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_a
         there = study("none", {"law: chinchilla": ""}, lambda place: "finished" if place < 2 else None)
         law = ["--points", POINTS, "--law", "power_law_floor_d"]
         predicted = run("predict-run", "decoder", *SHORT, "seed=5", *law, there)
-        with Ledger.open(there.removeprefix("runs=")).claim(predicted["run"]) as attempt:
-            attempt.finish("finished", {"loss": predicted["predicted"], "step": 1, "tokens": 8, "circumstances": {}})
+        finish(Ledger.open(there.removeprefix("runs=")), predicted["run"], predicted["predicted"])
         run("predictions", there)
         run("report", "small", there)
         targets = ["--target", "N=1e12", "D=1e10", "--target", "C=1e22", "served=1e12", "--hold-out", "N"]

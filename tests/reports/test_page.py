@@ -43,7 +43,7 @@ from scaling.verbs.command_line import main
 from scaling.verbs.fit import read_curves
 from tests import command_line
 from tests.reports.conftest import SMALL, make_study
-from tests.studies.test_study import DOCUMENT
+from tests.studies.test_study import DOCUMENT, finish
 
 refused = partial(command_line.refused, but=r"^scaling: [^:]*$")  # lines of progress
 EVIL = "<script>alert(1)</script>"
@@ -371,8 +371,7 @@ def test_the_yaml_of_a_kept_report_makes_the_same_runs_with_the_overrides_of_its
     found = replace(found, command=("study", "small.yaml", *words))
     enter(ledger := found.ledger(), found)
     for one in found.runs:
-        with ledger.claim(one.run) as attempt:
-            attempt.finish("finished", {"loss": 2.0, "step": 1, "tokens": 8, "C": {"exact": 9.0}, "circumstances": {}})
+        finish(ledger, one.run, 2.0)
     write(ledger, found, kept=tmp_path / "kept")
     (kept,) = (tmp_path / "kept").glob("*/*.yaml")
     again = plan(read(str(kept)), [f"runs={tmp_path / 'other'}"])

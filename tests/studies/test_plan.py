@@ -37,6 +37,7 @@ from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
 from tests.command_line import refused
 from tests.serial import work
+from tests.studies.test_study import finish
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 MODEL = """base: decoder
@@ -132,8 +133,7 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
     with pytest.raises(ScalingError, match="no finished run"):
         planned(tmp_path, swept)
     for one in found.runs:
-        with ledger.claim(one.run) as attempt:
-            attempt.finish("finished", {"loss": abs(math.log(one.experiment.optimizer.lr / 1e-2))})
+        finish(ledger, one.run, abs(math.log(one.experiment.optimizer.lr / 1e-2)))
     assert [one.experiment.optimizer.lr for one in planned(tmp_path, swept).runs] == pytest.approx([1e-2] * 2)
 
 
