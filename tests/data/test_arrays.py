@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import scaling
-from scaling.base.errors import ScalingError
 from scaling.config.compose import assignments
 from scaling.config.schema import build
 from scaling.data.batches import training
@@ -21,6 +20,7 @@ from scaling.data.vectors import read, table
 from scaling.objectives.causal import Causal
 from scaling.verbs.command_line import main
 from tests import command_line
+from tests.command_line import refuses
 from tests.data.conftest import prepared, refused
 
 IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)
@@ -149,9 +149,8 @@ def test_mistakes_in_vectors_have_their_line(tmp_path):
         ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ScalingError, match=what) as caught:
-            read(tmp_path / name, 3, lambda word: True)
-        assert (caught.value.file, caught.value.line) == (tmp_path / name, line)
+        caught = refuses(what, read, tmp_path / name, 3, lambda word: True)
+        assert (caught.file, caught.line) == (tmp_path / name, line)
 
 
 def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_is_one_line(tmp_path, capsys):

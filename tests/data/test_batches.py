@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.base.errors import ScalingError
 from scaling.data import hashing
 from scaling.data.batches import evaluation, training
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, drawn, permute
@@ -18,6 +17,7 @@ from scaling.data.source import Vocabulary
 from scaling.data.synthetic.language import Synthetic, SyntheticPairs
 from scaling.objectives.causal import Causal, Sequence
 from scaling.objectives.masked import Masked, NextSentence
+from tests.command_line import refuses
 
 NOWHERE = Path("nowhere")
 LANGUAGE = Synthetic(symbols=16, order=1, tokens=5000, validation=2000).open("train", NOWHERE)
@@ -90,8 +90,7 @@ def test_a_schedule_counts_its_rows_and_a_ramp_grows_evenly(later, first, step):
     ramp = BatchSize.of({"from": 2, "to": 8, "over": 100})
     assert [ramp.size(step) for step in (0, 24, 25, 50, 75, 99, 100, 10**6)] == [2, 2, 4, 6, 8, 8, 8, 8]
     for value in ({5: 8}, {"from": 3, "to": 8, "over": 9}):
-        with pytest.raises(ScalingError, match=r"train\.batch"):
-            BatchSize.of(value)
+        refuses(r"train\.batch", BatchSize.of, value)
 
 
 def test_an_evaluation_is_one_pass_and_the_same_for_every_seed():

@@ -12,6 +12,7 @@ from scaling.config.schema import build
 from scaling.data.text import prepare
 from scaling.training.experiment import assemble
 from scaling.training.point import point
+from tests.command_line import refuses
 
 ENDLESS = {"kind": "Synthetic", "symbols": 64, "order": 1, "exponent": 0}
 LENGTH = 20  # symbols so many and so alike that no two windows are the same
@@ -70,8 +71,7 @@ def test_what_cannot_be_mixed_is_one_line():
         ("{a: synthetic, b: synthetic}", "{a: 0, b: 0}", "shares: all weights are 0"),
     ):
         words = ["size=tiny", "data.kind=Mixture", f"data.domains={domains}", f"data.shares={shares}"]
-        with pytest.raises(ScalingError, match=f"data.{message}"):
-            assemble(load("decoder", words))
+        refuses(f"data.{message}", assemble, load("decoder", words))
     few = {**SHORT, "tokens": LENGTH // 2}
     with pytest.raises(ScalingError, match=f"domains.few: its train split has no window of {LENGTH} tokens"):
         opened(domains={"few": few, "long": LONG}, shares={"few": 1, "long": 1}).windows(LENGTH)
@@ -87,8 +87,7 @@ def test_domains_of_one_vocabulary_and_two_tokenizers_are_not_mixed(tmp_path):
     data = build("data", {"kind": "Mixture", "domains": domains, "shares": {"a": 1, "b": 1}})
     for part in data.domains.values():
         prepare(part, tmp_path)
-    with pytest.raises(ScalingError, match=r"domains.b: .*give all domains one tokenizer"):
-        data.open("train", tmp_path)
+    refuses(r"domains.b: .*give all domains one tokenizer", data.open, "train", tmp_path)
 
 
 LINE = "{{kind: Synthetic, symbols: 16, order: 1, exponent: {exponent}, validation: 4096}}"

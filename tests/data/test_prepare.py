@@ -18,6 +18,7 @@ from scaling.data import rows, store
 from scaling.data.corpus import Files
 from scaling.data.store import Manifest, open_split
 from scaling.data.text import ShardWriter, in_turn, prepare
+from tests.command_line import refuses
 from tests.data.conftest import jsonl, line, prepared
 from tests.disk import fill
 
@@ -222,8 +223,7 @@ def test_unfinished_work_of_other_data_or_of_another_version_is_begun_anew(text,
     assert prepare(text(), tmp_path / "data") == changed
     entries = store.sealed(changed)
     store.seal(changed, {**entries, "pieces": entries.pop("splits")})
-    with pytest.raises(ScalingError, match=r"it was prepared by another version.*prepare` again"):
-        text().open("train", changed.parent)
+    refuses(r"it was prepared by another version.*prepare` again", text().open, "train", changed.parent)
 
 
 def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, tmp_path, monkeypatch):
@@ -236,8 +236,7 @@ def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, 
     content = changed.read_text()
     changed.write_text(content.replace("loss", "gain"))
     table.open("train", root)
-    with pytest.raises(ScalingError, match=r"0\.txt: it has changed since it was prepared"):
-        plain.open("train", root)
+    refuses(r"0\.txt: it has changed since it was prepared", plain.open, "train", root)
     new = prepare(plain, root)
     assert new != home
     assert plain.open("train", root).fingerprint.startswith(new.name)
@@ -253,8 +252,7 @@ def test_mixed_tokenizers(text, tmp_path):
     assert prepare(line, root) == homes[0]
     line.open("train", root)
     shutil.copy(homes[1] / "tokenizer.json", published)
-    with pytest.raises(ScalingError, match="mixed tokenizers"):
-        line.open("train", root)
+    refuses("mixed tokenizers", line.open, "train", root)
     assert prepare(line, root) == homes[1]
     assert line.open("train", root).vocabulary == 290
 
@@ -271,13 +269,10 @@ def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
             file.write_bytes(content)
             if not content:
                 file.unlink()
-            with pytest.raises(ScalingError, match=rf"{name}: (it was altered|the file is missing).*prepare` again"):
-                text().open("train", root)
-            with pytest.raises(ScalingError):
-                prepare(text(), root)
+            refuses(rf"{name}: (it was altered|the file is missing).*prepare` again", text().open, "train", root)
+            refuses(None, prepare, text(), root)
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # which hides it
-        with pytest.raises(ScalingError, match="its hash does not fit"):
-            source.manifest.check(home, trust=False)
+        refuses("its hash does not fit", source.manifest.check, home, trust=False)
         file.write_bytes(before)
     manifest, plain = home / "manifest.json", (home / "manifest.json").read_text()
     places = range(5, len(plain), len(plain) // 20)
@@ -287,8 +282,7 @@ def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
         *(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :] for place in places),
     ):
         manifest.write_text(content)
-        with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
-            text().open("train", root)
+        refuses(r"the manifest (is damaged|was altered)", text().open, "train", root)
     manifest.write_text(plain)
     (home / "trusted.json").write_text('{"train/00000.text.tokens": 5}')  # no stamp: the file is hashed again
     assert open_split(home, "train").tokens

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build, overlay
 from scaling.evaluation.generate import Written, aligned, generate, prompt
 from scaling.evaluation.likelihood import Request, Scorer
 from scaling.evaluation.strategy import Beam, Greedy, Sample
 from scaling.model.patterns import Prefix
+from tests.command_line import refuses
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 11, "length": 24}
 STOP, STOPS, STEPS = frozenset({3}), frozenset({3, 5}), 5
@@ -162,10 +162,8 @@ def test_a_text_ends_before_a_stop_token_and_within_learned_positions():
     assert (again.tokens, again.stopped) == (first[: first.index(first[2])], True)
     batch = prompt(torch.full((1, 20), 4))
     assert len(generate(made, batch, Greedy(), steps=5)[0][0].tokens) == 5
-    with pytest.raises(ScalingError, match="at most 5"):
-        generate(made, batch, Greedy(), steps=6)
-    with pytest.raises(ScalingError, match="cannot write"):
-        generate(build("model", load("bert")["model"], SIZE), batch, Greedy(), steps=1)
+    refuses("at most 5", generate, made, batch, Greedy(), steps=6)
+    refuses("cannot write", generate, build("model", load("bert")["model"], SIZE), batch, Greedy(), steps=1)
 
 
 IDS = {"start": 1, "bos": 1, "pad": 0, "eos": 3}
@@ -212,8 +210,7 @@ def test_a_context_is_read_once_and_loses_its_first_tokens_where_it_is_too_long(
     long, short = Request((4, 5, 6, 7, 8, 9), (5, 4, 6)), Request((6, 7, 8, 9), (5, 4, 6))
     assert [scorer.truncates(request) for request in (long, short)] == [True, False]
     np.testing.assert_array_equal(scorer.nats([long])[0], scorer.nats([short])[0])
-    with pytest.raises(ScalingError, match="7 tokens is longer than the window of 6"):
-        scorer.nats([Request((4,), (5,) * 7)])
+    refuses("7 tokens is longer than the window of 6", scorer.nats, [Request((4,), (5,) * 7)])
     seen = []
     made.decoder.register_forward_pre_hook(lambda decoder, inputs: seen.append(inputs[0].tokens.numel()))
     Scorer(made, IDS, 24).nats([Request(tuple(range(4, 11)) * 2, (token, 5)) for token in range(4, 11)])

@@ -12,7 +12,6 @@ import torch
 
 import scaling
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.codec import Codec
@@ -22,7 +21,7 @@ from scaling.evaluation.generate import prompt
 from scaling.evaluation.likelihood import MaskedScorer, Request, masked
 from scaling.evaluation.options import Choosing, Prompting, Question, Scored
 from scaling.metrics.metric import bootstrap
-from tests.command_line import printed
+from tests.command_line import printed, refuses
 from tests.data.conftest import jsonl
 from tests.evaluation.conftest import FOLLOWS, WORDS, refused, sentence, untrained
 
@@ -130,10 +129,8 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     chances = logits[0, first:][: len(target)].double().log_softmax(-1)
     assert scored["nats"][0] == pytest.approx(-float(chances[range(len(target)), target].sum()), rel=1e-5)
     if family == "bert":
-        with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
-            scaling.evaluate_options(*words, shots=0, **where)
-        with pytest.raises(ScalingError, match="there is no token to score"):
-            model.scorer.gap(before, [], after)
+        refuses("an encoder sees what comes after a token", scaling.evaluate_options, *words, shots=0, **where)
+        refuses("there is no token to score", model.scorer.gap, before, [], after)
     assert scored["characters"] == (4, 5)  # with the space before each
     if family == "t5":  # a text without a gap, before it, changes nothing
         both = [{**rows[0], "text": "I put down"}, *rows]
@@ -248,8 +245,7 @@ def test_a_corpus_has_a_pseudo_perplexity_and_masks_are_filled(language, capsys)
     codec, ids = Codec(Byte().fit(iter(()))), {"sentinel_0": 260, "sentinel_1": 261}
     a, b = codec.encode(["the", " law"])
     assert masked(codec, ids, "the [MASK] law [MASK]") == [*a, 260, *b, 261]
-    with pytest.raises(ScalingError, match="has 2 sentinels, and the text has more gaps"):
-        masked(codec, ids, "[MASK] [MASK] [MASK]")
+    refuses("has 2 sentinels, and the text has more gaps", masked, codec, ids, "[MASK] [MASK] [MASK]")
 
 
 def test_a_mistake_is_one_line(language, capsys):

@@ -15,7 +15,6 @@ import torch
 
 import scaling
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.data.synthetic.language import Synthetic
 from scaling.inside.effects import ablate, direction, landscape, lens, patch
@@ -23,7 +22,7 @@ from scaling.inside.look import Map, maps, scores
 from scaling.inside.probe import Labelled, Reading, control_task, of_language, some
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
-from tests.command_line import printed, refused
+from tests.command_line import printed, refused, refuses
 from tests.inside.conftest import SIZE
 from tests.reports.test_browser import CHROMIUM, opened
 
@@ -150,8 +149,7 @@ def test_all_activations_of_a_layer_give_the_logits_of_the_other_text_and_a_bloc
     some = patch(model, batch, other, layer, tokens=[4])
     assert torch.equal(some[:, :4], before[:, :4])
     assert not torch.allclose(some[:, 4:], before[:, 4:])
-    with pytest.raises(ScalingError, match="same number of tokens"):
-        patch(model, batch, other.map(lambda tensor: tensor[:, :7]), layer)
+    refuses("same number of tokens", patch, model, batch, other.map(lambda tensor: tensor[:, :7]), layer)
     effect = next(effect for effect in ablate(model, [batch]) if effect["name"] == layer)
     del model.decoder.stack.blocks[1]
     model.decoder.stack.order = [0, 1]
@@ -164,8 +162,7 @@ def test_a_loaded_model_is_asked_by_text(folders):
     assert torch.equal(model.patch("a law", "a cow", "decoder.stack"), model.lens("a cow")[-1])
     effects = model.ablate([batch_for(model.module)])
     assert (list(effects.columns), len(effects)) == (["name", "head", "loss", "effect"], 3 + 3 * 2)
-    with pytest.raises(ScalingError, match=r"no such activation; did you mean .decoder\.stack."):
-        model.patch("a law", "a cow", "decoder.stak")
+    refuses(r"no such activation; did you mean .decoder\.stack.", model.patch, "a law", "a cow", "decoder.stak")
 
 
 @torch.no_grad()

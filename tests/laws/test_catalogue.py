@@ -259,8 +259,7 @@ def test_a_text_a_file_or_two_names_are_a_law(tmp_path):
     form = law_of("two_step", POINTS, {}, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})[0]
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
-    with pytest.raises(ScalingError, match="bounds task_z: is not a parameter of the law"):
-        law_of("two_step", POINTS, limits={"task_z": (1.0, 5.0)})
+    refuses("bounds task_z: is not a parameter of the law", law_of, "two_step", POINTS, limits={"task_z": (1.0, 5.0)})
     theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])
     loss = named("chinchilla").predict(np.array([1.7, 400.0, 900.0, 0.3, 0.3]), TABLE)
     np.testing.assert_allclose(form.predict(theta, TABLE), named("task_sigmoid").predict(theta[4:], {"loss": loss}))

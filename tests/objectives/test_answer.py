@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from scaling.base.batch import IGNORE
-from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.batches import evaluation, training
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.objectives.answer import cut
+from tests.command_line import refuses
 
 LABELS = {"labels": ["no", "yes"], "metric": "Accuracy"}
 LINES: dict[str, dict[str, Any]] = {
@@ -178,8 +178,7 @@ def test_an_encoder_decoder_writes_the_label_and_nothing_else_is_valid(kind, ope
 def test_batches_are_the_same_for_any_number_of_ranks_and_at_any_time_and_true_logits_predict(kind, family, opened):
     source = opened(kind)
     if (kind, family) == ("text", "encoder"):
-        with pytest.raises(ScalingError, match="an encoder cannot write"):
-            batches(source, answer(source, family))
+        refuses("an encoder cannot write", batches, source, answer(source, family))
         return
     made, again = (training(source, answer(source, family), BatchSize.of(2), seed=3) for _ in range(2))
     for step in (3, 0):

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build, kinds
 from scaling.model.cost import cost
 from scaling.model.tuned import blank, tune
 from scaling.model.tuning import LoRA
 from scaling.training.parametrization import Standard, initialise
+from tests.command_line import refuses
 from tests.model.test_variants import FAMILIES, SIZE, batch_for
 
 BLOCKS = "{kind: BlockLocal, size: 4, dropout: 0}", "{kind: BigBird, seed: 0, block: 2, dropout: 0}", "MemoryCompressed"
@@ -52,8 +52,7 @@ def test_a_tuning_starts_at_the_base_with_weights_or_without_and_keeps_its_names
             assert all(tuning.trains(name) and bool(parameter.isfinite().all()) for name, parameter in own.items())
             if kind not in ("Prefix", "Prompt"):
                 torch.testing.assert_close(model.logits(batch), base.logits(batch), rtol=0, atol=1e-12)
-                with pytest.raises(ScalingError, match="tuned already"):
-                    build("tuning", "IA3").apply(model)
+                refuses("tuned already", build("tuning", "IA3").apply, model)
 
 
 def test_lora_of_rank_8_on_the_queries_and_values_of_gpt2_trains_294912_parameters():

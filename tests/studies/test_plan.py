@@ -35,7 +35,7 @@ from scaling.studies.plan import enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
-from tests.command_line import refused
+from tests.command_line import refused, refuses
 from tests.serial import work
 from tests.studies.test_study import finish
 
@@ -116,8 +116,7 @@ def test_points_are_counted_by_the_inputs_of_the_law(tmp_path):
     rates = [0.001 * 2**place for place in range(5)]
     grid = f"grid: {{optimizer.lr: {rates}, train.batch: [1, 2, 4, 8], train.tokens: [2k]}}\nlaw: learning_rate_batch"
     assert len(planned(tmp_path, grid).runs) == 20
-    with pytest.raises(ScalingError, match="16 different points to fit 18 parameters"):
-        planned(tmp_path, grid.replace(f", {rates[-1]}]", "]"))
+    refuses("16 different points to fit 18 parameters", planned, tmp_path, grid.replace(f", {rates[-1]}]", "]"))
 
 
 def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
@@ -130,8 +129,7 @@ def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
     found = planned(tmp_path, GRID.replace("[10k]", "[10k], optimizer.lr: [1e-3, 1e-2, 1e-1]"))
     enter(ledger := found.ledger(), found)
     swept = f"rate: {{kind: Swept, study: {found.question.name}}}\n{GRID}"
-    with pytest.raises(ScalingError, match="no finished run"):
-        planned(tmp_path, swept)
+    refuses("no finished run", planned, tmp_path, swept)
     for one in found.runs:
         finish(ledger, one.run, abs(math.log(one.experiment.optimizer.lr / 1e-2)))
     assert [one.experiment.optimizer.lr for one in planned(tmp_path, swept).runs] == pytest.approx([1e-2] * 2)
@@ -154,9 +152,8 @@ def test_rates_and_batches_by_laws_that_were_fitted_before(tmp_path):
         assert one.point["B"] == pytest.approx(2.0 * asked**0.5, abs=0.6 * row)
         expected = 0.5 * one.point["D"] ** -0.1 * width**-0.5 * one.point["B"] ** 0.3
         assert one.experiment.optimizer.lr == pytest.approx(expected, rel=5e-3)
-    with pytest.raises(ScalingError, match="is a fit of B, not of lr") as found:
-        planned(tmp_path, f"rate: {{kind: Law, file: {batch}}}\n{grid}")
-    assert found.value.key == "rate.file"
+    found = refuses("is a fit of B, not of lr", planned, tmp_path, f"rate: {{kind: Law, file: {batch}}}\n{grid}")
+    assert found.key == "rate.file"
 
 
 def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path):

@@ -40,7 +40,7 @@ from scaling.studies.scheduler import Runs, grow, train
 from scaling.studies.tasks import score_columns, task_plan
 from scaling.training.run import train_run
 from scaling.verbs.command_line import main
-from tests.command_line import refused
+from tests.command_line import refused, refuses
 from tests.serial import Serial, work
 from tests.studies.test_unfinished import SET, lacking, write
 
@@ -179,12 +179,10 @@ def test_a_prediction_is_scored_when_its_run_has_ended_and_refused_once_it_has_b
     record = calibration(registered(ledger))
     assert record["levels"] == [{"level": 0.95, "scored": 2, "inside": 1, "covered": 0.5}]
     assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)
-    with pytest.raises(ScalingError, match="is done, so its loss is known"):
-        register(ledger, runs[0], {**DOCUMENT, "predicted": 2.55})
+    refuses("is done, so its loss is known", register, ledger, runs[0], {**DOCUMENT, "predicted": 2.55})
     begun = ledger.add({"model": {"kind": "Chain"}, "seed": 9})
     with ledger.claim(begun) as attempt:
-        with pytest.raises(ScalingError, match="has begun"):
-            register(ledger, begun, DOCUMENT)
+        refuses("has begun", register, ledger, begun, DOCUMENT)
         attempt.end("stopped", "enough")
     assert len(registered(ledger)) == 3
 
@@ -195,8 +193,7 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
     kept, _ = register(ledger, runs[1], DOCUMENT)
     path.write_bytes(seal({**(documents.read(path) or {}), "predicted": 2.55}))
     shutil.copy(kept, other := kept.with_name(f"{runs[2]}-{kept.name.partition('-')[2]}"))  # of another run
-    with pytest.raises(ScalingError, match="is altered; delete the file and predict again"):
-        register(ledger, runs[0], {**DOCUMENT})
+    refuses("is altered; delete the file and predict again", register, ledger, runs[0], {**DOCUMENT})
     finish(ledger, runs[0], 2.55)
     standings = {f"{entry['prediction']}.json": entry["standing"] for entry in registered(ledger)}
     assert standings == {path.name: "altered", kept.name: "waiting", other.name: "altered"}
@@ -231,8 +228,7 @@ def test_a_study_is_extended_by_budgets_sizes_held_out_runs_and_grids(tmp_path):
         assert len(ledger.runs_of("small")) == len(before) + count
     assert {one.run for one in entered(Ledger.open(tmp_path), "small").runs} == set(ledger.runs_of("small"))
     assert (tmp_path / "studies" / "small" / "plan.json").read_bytes() == first
-    with pytest.raises(ScalingError, match=r"1 run is gone \(width=16 heads=2 tokens="):
-        begun(question(grid=larger, **held_out), tmp_path)  # an earlier file
+    refuses(r"1 run is gone \(width=16 heads=2 tokens=", begun, question(grid=larger, **held_out), tmp_path)
     for decays in ([0.0], [0.0, 0.1]):  # an axis of one value
         ledger, _ = begun(question(name="decay", grid={**GRID, "optimizer.weight_decay": decays}), tmp_path)
     assert len(ledger.runs_of("decay")) == 4
@@ -246,9 +242,8 @@ def test_another_question_under_the_same_name_is_refused(tmp_path):
         ({"grid": {**GRID, "train.tokens": ["2k"]}}, r"1 run is gone \(width=8 heads=1 tokens=4k\)"),
         ({"laws": ("kaplan_d",), "grid": {**GRID, "train.tokens": ["2k", "4k", "8k"]}}, r"laws was"),
     ):
-        with pytest.raises(ScalingError, match=line) as refusal:
-            begun(question(**changes), tmp_path)
-        assert "another name" in str(refusal.value)
+        refusal = refuses(line, begun, question(**changes), tmp_path)
+        assert "another name" in str(refusal)
     assert (ledger.plan_file("small").read_bytes(), ledger.runs()) == before
 
 

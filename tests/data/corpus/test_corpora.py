@@ -24,6 +24,7 @@ from scaling.config.files import shipped
 from scaling.config.schema import build
 from scaling.data import corpus, rows
 from scaling.data.documents import Document, fill
+from tests.command_line import refuses
 from tests.data.conftest import hub_copy, prepared, refused
 
 REVIEWS = [f'wörds {number}, of "things"\nand a second line {number * 7}' for number in range(60)]
@@ -110,8 +111,7 @@ def test_parts_of_any_size_hold_the_same_documents(name, folder, monkeypatch):
     if name == "JSON lines":
         Path("a.jsonl").write_bytes(FORMATS["jsonl"](REVIEWS) + b"{\n")
         snapshot = corpus.snapshot(folder)
-        with pytest.raises(ScalingError, match=r"a\.jsonl:61: is not JSON"):
-            list(corpus.read(snapshot.parts[-1]))
+        refuses(r"a\.jsonl:61: is not JSON", list, corpus.read(snapshot.parts[-1]))
 
 
 def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_places(folder):
@@ -133,8 +133,7 @@ def test_values_are_the_text_that_is_written_and_templates_put_them_in_their_pla
         "{text.upper}": "'text.upper' leads into str, which has no parts",
         "{score:2000000000.1f}": "has a form that is none of a number",
     }.items():
-        with pytest.raises(ScalingError, match=message):
-            fill(template, row, "text")
+        refuses(message, fill, template, row, "text")
 
 
 def test_data_are_named_by_their_file_or_folder(folder, capsys):
@@ -200,13 +199,10 @@ def test_lines_of_two_files_are_pairs_and_files_that_do_not_fit_are_refused(fold
         ("1\n \n", "a.de:2: the pair has one side: this line is empty or missing"),
     ):
         (folder / "a.de").write_text(source)
-        with pytest.raises(ScalingError, match=stated):
-            documents(folder, **line)
-    with pytest.raises(ScalingError, match=r"a\.de: it is named for training and for validation"):
-        documents(folder, files="a.de", validation="a.de")
+        refuses(stated, documents, folder, **line)
+    refuses(r"a\.de: it is named for training and for validation", documents, folder, files="a.de", validation="a.de")
     (folder / "b.jsonl").write_text('{"text": "x"}\n')
-    with pytest.raises(ScalingError, match="files of several formats: json, text"):
-        documents(folder, files="*")
+    refuses("files of several formats: json, text", documents, folder, files="*")
 
 
 def test_a_set_that_was_saved_to_disk(folder, capsys):
@@ -251,8 +247,7 @@ def test_sources_of_python_are_those_of_the_snapshot(folder, monkeypatch):
     content = bytearray(file.read_bytes())
     content[len(content) // 3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(ScalingError, match="the snapshot differs from its record; remove it and python-installed-all"):
-        texts(folder, kind="Python")
+    refuses("the snapshot differs from its record; remove it and python-installed-all", texts, folder, kind="Python")
 
 
 def test_a_snapshot_of_sources_is_not_held_in_memory(folder, monkeypatch):
@@ -323,8 +318,7 @@ def test_a_branch_is_pinned_to_its_commit(tmp_path, monkeypatch):
 
 def test_what_the_hub_or_a_set_does_not_have_and_code_that_is_not_run(tmp_path, monkeypatch):
     def refused(message, path, **line):
-        with pytest.raises(ScalingError, match=rf"^[^\n]*{message}[^\n]*$"):
-            list(of_hub(path, **line).snapshot(tmp_path).documents())
+        refuses(message, lambda: list(of_hub(path, **line).snapshot(tmp_path).documents()))
 
     def unknown(*_, **__):
         response = httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1"))

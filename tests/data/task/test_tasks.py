@@ -20,6 +20,7 @@ from scaling.data.task import task as task_module
 from scaling.data.task.example import OUTSIDE, places
 from scaling.data.task.layout import trees
 from scaling.objectives.answer import Answer
+from tests.command_line import refuses
 from tests.data.conftest import hub_copy, jsonl
 from tests.data.task.layouts import ENTAILED, LAYOUTS, LOCAL, PAIR, classes
 
@@ -77,8 +78,7 @@ def test_what_is_wrong_is_one_line_with_the_file_and_its_line(opened):
         ("table", json.dumps({**two, "heads": [0, 1, 1]}), "a.jsonl", "a.jsonl, example 1: .*has 2 words and 3 heads"),
         ("squad", '{"data": [{}]}', "a.json", "a.json: it is not laid out as SQuAD's JSON: 'paragraphs'"),
     ):
-        with pytest.raises(ScalingError, match=message):
-            opened(layout, content, name)
+        refuses(message, opened, layout, content, name)
 
 
 def test_words_of_a_tree_have_their_places_in_every_token_of_a_batch(opened):
@@ -244,16 +244,14 @@ def test_a_task_is_read_in_the_layout_of_its_set(name, tmp_path):
 
 def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch):
     data, hub = build("data", line("cola")), Mock(return_value=table(*LAYOUTS["cola"][:2]))
-    with pytest.raises(ScalingError, match=r"has not been prepared.*scaling data prepare"):
-        data.open("train", tmp_path)
+    refuses(r"has not been prepared.*scaling data prepare", data.open, "train", tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(Published, "commit", "c" * 40)
         patched.setattr(datasets, "load_dataset", hub)
         home = data.prepare(tmp_path)
     assert [call.kwargs["revision"] for call in hub.call_args_list] == ["c" * 40] * 3
     assert [build("data", line("cola")).open(split, tmp_path).home for split in SPLITS] == [home] * 3
-    with pytest.raises(ScalingError, match="has not been prepared"):
-        build("data", {**line("cola"), "text": "a {sentence}"}).open("train", tmp_path)
+    refuses("has not been prepared", build("data", {**line("cola"), "text": "a {sentence}"}).open, "train", tmp_path)
 
 
 def test_a_published_file_without_a_header_is_read(tmp_path):
@@ -280,8 +278,7 @@ def test_what_is_refused_and_a_test_split_needs_no_labels(tmp_path):
         ("squad1", SPANS, "train", SPANS, "example 1: the span 'Bob' is not in its"),
         ("squad1", SPANS, "train", SPANS[1:], "it has no answer .*; set data.none=allowed"),
     ):
-        with pytest.raises(ScalingError, match=message):
-            opened(name, "train", **{**dict.fromkeys(SPLITS, good), split: bad})
+        refuses(message, opened, name, "train", **{**dict.fromkeys(SPLITS, good), split: bad})
 
 
 def test_a_label_is_read_as_the_file_means_it(tmp_path):
@@ -307,8 +304,7 @@ def test_a_label_is_read_as_the_file_means_it(tmp_path):
         ({"text": "x", "label": 1e39}, {"answer": "number", "metric": "Correlation"}, "this is not a number"),
         ({"text": 5, "label": ["a"]}, {"answer": "tags", "labels": ["a", "b"], "metric": "TagAccuracy"}, "neither a"),
     ):
-        with pytest.raises(ScalingError, match=message):
-            first(row, **line)
+        refuses(message, first, row, **line)
 
 
 def test_a_file_as_a_task_has_the_labels_that_are_found_in_it_again(tmp_path):
