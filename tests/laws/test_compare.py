@@ -12,8 +12,6 @@ from scaling.verbs.command_line import main
 from tests.command_line import printed, refused, refuses
 from tests.laws.conftest import LAW, THETA, study, write
 
-NOISE = 0.003
-
 
 def test_exponents_of_variants_and_their_differences():
     table, glu = study(120, 0.002), np.arange(120) % 2 == 1
@@ -45,7 +43,7 @@ def test_the_true_law_wins_and_a_mean_over_laws_holds_their_disagreement():
     assert found.covers(float(LAW.predict(THETA, {name: [value] for name, value in far.items()})[0]))
 
 
-def ladder(k=1.0, seed=0, noise=NOISE):
+def ladder(k=1.0, seed=0, noise=0.003):
     """Five sizes at 20 tokens a parameter, three seeds each: L = 2 + 8 (k C / 10¹²)^-0.06."""
     N, errors = np.repeat(np.geomspace(1e5, 3e7, 5), 3), noise * np.random.default_rng(seed).standard_normal(15)
     C = 6.0 * 20 * N**2

@@ -433,9 +433,9 @@ def test_a_decision_that_is_missing_and_a_prediction_that_was_altered_are_report
     ledger, planned = made
     path, _ = register(ledger, planned.runs[9].run, DOCUMENT)
     path.write_bytes(seal({**(documents.read(path) or {}), "predicted": 2.4}))
-    assert main(["report", "small", f"runs={ledger.root}"]) == 0
+    out = command_line.printed(capsys, "report", "small", f"runs={ledger.root}")
     expected = f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
-    assert f"on record: {expected}\n" in capsys.readouterr().out
+    assert f"on record: {expected}\n" in out
     assert expected in (ledger.study_folder("small") / "report" / "index.html").read_text()
     for number in (1, 2, 3):
         decide(ledger, "small", number, {"goal": "E ± 0.1", "budget": 1.0, "run": "0" * 16})

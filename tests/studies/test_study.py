@@ -40,7 +40,7 @@ from scaling.studies.scheduler import Runs, grow, train
 from scaling.studies.tasks import score_columns, task_plan
 from scaling.training.run import train_run
 from scaling.verbs.command_line import main
-from tests.command_line import refused, refuses
+from tests.command_line import printed, refused, refuses
 from tests.serial import Serial, work
 from tests.studies.test_unfinished import SET, lacking, write
 
@@ -74,8 +74,7 @@ def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
     assert main([*words, f"run={run.run}"]) == 0
     assert ledger.result(run.run)["circumstances"]["from_step"] == run.trunk.step
     for more, what in ((["run=abc"], "the study has no such run"), ([f"run={run.run}", "seed=7"], "the plan sets")):
-        assert main([*words, *more]) == 2
-        assert what in capsys.readouterr().err
+        assert what in refused(capsys, *words, *more)
 
 
 def test_a_study_is_trained_fitted_and_reported_and_no_run_is_trained_again(tmp_path, capsys, monkeypatch):
@@ -262,9 +261,6 @@ def test_only_new_runs_are_trained_from_shared_trunks_and_land_where_whole_runs_
     assert whole["loss"] == results["4k"]["loss"]
 
 
-TASKS = Path(__file__).parent / "tasks.yaml"
-
-
 def scored_rows():
     """Rows of points.csv of a study whose scores of one task follow a two-step law, the last one held out."""
     rng, C = np.random.default_rng(0), np.geomspace(1e17, 1e21, 16)
@@ -313,8 +309,8 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_study_with_tasks_finetunes_each_run_once_and_reports_the_scores(tmp_path, capsys):
-    command = ["study", str(TASKS), f"runs={tmp_path}", "--workers", "2"]
-    assert main(command) == 0
+    command = ["study", Path(__file__).parent / "tasks.yaml", f"runs={tmp_path}", "--workers", "2"]
+    printed(capsys, *command)
     ledger, report = Ledger.open(tmp_path), tmp_path / "studies" / "tasks" / "report"
     finetuned = entered(ledger, "tasks-tasks").runs
     assert [one.held_out for one in finetuned if one.task and ledger.result(one.run)].count(False) == 9
@@ -324,8 +320,7 @@ def test_a_study_with_tasks_finetunes_each_run_once_and_reports_the_scores(tmp_p
     # A finetuning that is lost is trained again by the same command, and ends where it ended.
     result = ledger.result(finetuned[4].run)
     shutil.rmtree(ledger.folder(finetuned[4].run))
-    assert main(command) == 0
-    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in capsys.readouterr().out
+    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in printed(capsys, *command)
     ledger = Ledger.open(tmp_path)
     assert ledger.result(finetuned[4].run)["score"] == result["score"]
     assert all(len(ledger.attempts(one.run)) == 1 for one in finetuned)  # nothing is trained twice
