@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -107,7 +107,7 @@ class Pair(NamedTuple):
 
     ours: Any
     theirs: Any
-    exactly: AbstractContextManager[Any]
+    exactly: Callable[[], AbstractContextManager[Any]]
 
 
 @cache
@@ -142,11 +142,11 @@ def pair(model: str, dtype: torch.dtype) -> Pair:
         # T5's queries hold 1/√d_k themselves; without it softmax magnifies every rounding.
         if getattr(piece, "scale", None) == 1.0:
             piece.query.weight.data *= (piece.query.out_features // piece.heads) ** -0.5
-    exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
+    exactly = _in_float64 if dtype == torch.float64 else nullcontext
     with tempfile.TemporaryDirectory() as folder:
         form = huggingface.write(folder, huggingface.Saved(parts, weights.of(ours)), NAMED.get(model))
         kind = getattr(transformers, form.architecture)
-        with exactly:
+        with exactly():
             theirs = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
     for name, buffer in theirs.named_buffers():
         if name in {line.theirs for line in form.names}:  # Marian's output bias, which transformers holds fixed
@@ -160,7 +160,7 @@ def difference(case: Case, both: Pair) -> float:
     real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
     with torch.no_grad():
         ours = _ours(both.ours, batch, case.reading)
-        with both.exactly:
+        with both.exactly():
             theirs = _theirs(both.theirs, batch, case.reading)
     apart = [(a - b).abs() for a, b in zip(ours, theirs, strict=True)]
     # A span's logits are [b 2 t].
@@ -174,7 +174,7 @@ def gradient_difference(case: Case, both: Pair) -> float:
     for tensor in (*both.ours.parameters(), *_learning(both.theirs)):
         tensor.grad = None
     both.ours.loss(batch).total.backward()
-    with both.exactly:
+    with both.exactly():
         logits = _theirs(both.theirs, batch, "whole")
         heads = [both.ours.head, getattr(both.ours, "sentence", None)]
         for head, scores in zip(filter(None, heads), logits, strict=True):
@@ -305,22 +305,18 @@ def _mask(documents: Tensor | None) -> dict[str, Tensor]:
     return {} if documents is None else {"attention_mask": documents}
 
 
-class _InFloat64(TorchFunctionMode):
+@contextmanager
+def _in_float64() -> Iterator[None]:
     """Whatever asks for float32 gets float64."""
+    # BLOOM's GELU has √(2/π) to eight digits.
+    gelu = "transformers.models.bloom.modeling_bloom.BloomGelu.forward"
+    bloom = mock.patch(gelu, lambda _, x: F.gelu(x, approximate="tanh"))
+    # numpy's sinusoids become tensors by this name, which no mode sees.
+    with bloom, mock.patch("torch.FloatTensor", torch.DoubleTensor), _Wider():
+        yield
 
-    def __enter__(self) -> _InFloat64:
-        self._patches = ExitStack()
-        # numpy's sinusoids become tensors by this name, which no mode sees.
-        self._patches.enter_context(mock.patch("torch.FloatTensor", torch.DoubleTensor))
-        # BLOOM's GELU has √(2/π) to eight digits.
-        gelu = lambda _, x: F.gelu(x, approximate="tanh")  # noqa: E731
-        self._patches.enter_context(mock.patch("transformers.models.bloom.modeling_bloom.BloomGelu.forward", gelu))
-        return super().__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        self._patches.close()
-        super().__exit__(*error)
-
+class _Wider(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.float:
             return args[0].double()
