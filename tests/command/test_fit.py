@@ -11,6 +11,7 @@ from scaling.laws.fit import MOST_POINTS
 from tests.command_line import printed, refused
 from tests.laws.conftest import LAW, THETA, grid, write
 
+pytestmark = pytest.mark.filterwarnings("error")  # none of a library leaks
 MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 
 
@@ -132,7 +133,6 @@ def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_i
     assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
     runs = columns()
     L, line = runs["final"], np.geomspace(1e7, 1e10, 20)
@@ -163,7 +163,6 @@ def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
     assert "expected ENTITY/PROJECT" in refused(capsys, "fit", "wandb:me/project/sweep/run")
 
 
-@pytest.mark.filterwarnings("error")
 def test_odd_points_are_fitted_without_a_warning_of_a_library(tmp_path, capsys):
     runs = columns()
     outlier = {**runs, "final": [100 * runs["final"][0], *runs["final"][1:]]}
