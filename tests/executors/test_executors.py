@@ -55,6 +55,12 @@ def test_a_job_on_a_full_disk_ends_with_the_code_of_a_full_disk():
         assert job_end("job", file.write, (b"x",)).code == DISK
 
 
+def test_a_log_that_cannot_be_written_is_refused_before_any_job(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="File exists"):
+        Local(1, tmp_path / "file" / "workers.log")
+
+
 KILLED = """
 import os, signal, threading, time
 from multiprocessing import forkserver
