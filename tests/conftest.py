@@ -1,6 +1,9 @@
 """One thread a test worker: two busy threads on two cores are many times slower than one."""
 
+import importlib
+import inspect
 import os
+import pkgutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +15,20 @@ os.environ.setdefault("WANDB_MODE", "disabled")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest  # noqa: E402
+from beartype import beartype  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from jaxtyping import jaxtyped  # noqa: E402
+from torch import nn  # noqa: E402
 
+import scaling.model  # noqa: E402
 from scaling.config import schema  # noqa: E402
-from tests import shapes  # noqa: E402
 
-shapes.check_every_forward()
+# Every shape that a piece's `forward` promises is checked. Not by jaxtyping's hook on imports, which also wraps each
+# function inside a function anew at every call of it: more than half of the time of a test of a model.
+for info in pkgutil.walk_packages(scaling.model.__path__, "scaling.model."):
+    for _, piece in inspect.getmembers(importlib.import_module(info.name), inspect.isclass):
+        if issubclass(piece, nn.Module) and piece.__module__ == info.name and "forward" in vars(piece):
+            piece.forward = jaxtyped(piece.forward, typechecker=beartype)
 
 # No deadline: a test's outcome may not depend on how busy the machine is.
 settings.register_profile("scaling", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from tests.command_line import printed, refuses
 from tests.laws.conftest import LAW, THETA, grid
 
 SMALL = ("size=tiny", "size.length=16", "schedule.warmup=1", "train.batch=4", "log.wandb=disabled")
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +91,6 @@ def test_a_fit_has_what_the_command_prints_and_predicts_and_shows_itself(fit):
     assert r"\toprule" in fit.format("latex")
     assert fit.plot()._repr_png_().startswith(b"\x89PNG")
     refuses("did you mean 'contours'", fit.plot, "contour")
-
-
-def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
-    table = ROOT / "examples/published/tables/datablations_runs_182_fit_subset.csv"
-    fix = {"alpha": 0.3526596, "beta": 0.3526596}
-    fit = scaling.fit(table, law="data_constrained", fix=fix, intervals="t", starts=64)
-    assert fit.plot("loss_against_D")
-    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):

@@ -190,12 +190,6 @@ def test_a_closed_standard_error_sends_no_line_to_standard_output():
     assert (done.returncode, done.stdout) == (2, b"")
 
 
-def test_a_refusal_proposes_the_name_that_was_meant_or_some_to_choose_from():
-    assert nearest("switch", ["Swish", "Switch Transformer", "Switch"]) == "did you mean 'Switch'?"
-    numbers = "choose from 0, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 8 more"
-    assert nearest("zzz", map(str, range(20))) == numbers
-
-
 def test_numbers_are_written_in_a_readable_unit():
     assert [*map(short, (0, 999.4, 999_600, 1234, 2e15, 5e-5))] == ["0", "999", "1M", "1.23k", "2.0e15", "5.0e-5"]
     assert [*map(span, (None, 119, 120, 7200, 864_000))] == ["?", "119.0 s", "2.0 min", "2.0 h", "10.0 days"]

@@ -137,15 +137,6 @@ def test_flops_equal_kaplans_arithmetic():
     assert found.approximations["with_attention_and_last_layer"] == pytest.approx(3 * forward, rel=0.02)
 
 
-def test_a_shared_block_counts_once_and_runs_often_and_activation_memory_is_what_autograd_keeps():
-    whole, shared = cost(load("decoder", [SMALL])), cost(load("decoder", [SMALL, "model.stack.distinct=1"]))
-    assert shared.flops_train == whole.flops_train
-    assert shared.parameters_by_slot["mixer"] * 2 == whole.parameters_by_slot["mixer"]
-    short, long = (cost(load("decoder", [SMALL, f"size.length={n}"])).activation_bytes for n in (64, 128))
-    # Twice the tokens keep more than twice as much, for attention's weights are square.
-    assert 2 * short < long < 4 * short
-
-
 @pytest.mark.parametrize("position", ["TransformerXL", "RelativeBias"])
 def test_work_that_the_rows_of_a_batch_share_is_known_exactly(position):
     """Five windows cost five times one, less four times what they share, on real tensors too."""

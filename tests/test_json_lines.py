@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.base import atomic, json_lines
+from scaling.base import atomic
 from scaling.config.schema import build
 from scaling.data import rows as row_files
 from tests.command_line import refused, refuses
@@ -60,18 +60,6 @@ def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
     (tmp_path / "train.jsonl").write_bytes(b"null\n")
     corpus = build("corpus", {"kind": "Hub", "path": str(tmp_path), "revision": "main"})
     refuses("train.jsonl:1: is not a record", lambda: list(corpus.snapshot(tmp_path).documents()))
-
-
-def test_fields_that_other_records_have_are_empty(tmp_path, monkeypatch):
-    rows = [{"a": {"b": 1}}, {"a": {"c": [{"d": 1}, {"e": 2}]}}, {"f": "x"}]
-    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert list(row_files.read(tmp_path / "a.jsonl")) == [
-        {"a": {"b": 1, "c": None}, "f": None},
-        {"a": {"b": None, "c": [{"d": 1, "e": None}, {"d": None, "e": 2}]}, "f": None},
-        {"a": None, "f": "x"},
-    ]
-    monkeypatch.setattr(json_lines, "_BLOCK", 1)
-    assert list(row_files.read(tmp_path / "a.jsonl"))[2] == {"a": None, "f": "x"}
 
 
 def test_a_json_file_may_be_one_array(tmp_path):

@@ -1,22 +1,15 @@
-"""A line is read by the signature of its kind, numbers have the range that is declared, and a size makes a shape."""
+"""A line is read by the signature of its kind, and numbers have the range that is declared."""
 
 import math
 import typing
 
-import pytest
-import torch
-from jaxtyping import TypeCheckError
-
 from scaling.base import numbers
 from scaling.base.numbers import Range
 from scaling.config import schema
-from scaling.config.shape import Shape
-from scaling.model.blocks import RMSNorm
 from tests.command_line import refuses
 
 # The numbers that may be any finite one, by the kind that has them.
 ANY = {("Swish", "beta"), ("ELU", "alpha")}
-BASE = {"width": 768, "layers": 12, "heads": 12, "hidden": 3072, "vocabulary": 100, "length": 8}
 
 
 def has_bare_number(annotation: typing.Any) -> bool:
@@ -51,21 +44,3 @@ def test_a_value_is_of_its_type_and_inside_its_range_or_refused_in_one_line():
             assert repr(schema.check("key", value, annotation)) == repr(checked)
         for value in excluded:
             refuses("^key=.*: expected .*$", schema.check, "key", value, annotation)
-
-
-def test_what_is_left_out_follows_from_the_width_and_factors_come_after():
-    fewer = {"layers": 1.5, "heads": 0.6667, "hidden": 0.6667}
-    for size, made in (
-        ({"hidden": None}, {"head_width": 64, "value_width": 64, "key_heads": 12, "hidden": 3072}),
-        ({"times": fewer}, {"layers": 18, "heads": 8, "hidden": 2048, "head_width": 64, "key_heads": 8}),
-        ({"width": 16, "heads": 2, "hidden": None, "times": {"hidden": 0.5}}, {"hidden": 32}),
-        ({"times": {"head_width": 0.25, "value_width": 4}}, {"head_width": 16, "value_width": 64}),
-        ({"heads": 1, "times": {"heads": 0.3}}, {"heads": 1}),
-    ):
-        shape = Shape.of({**BASE, **size})
-        assert {key: getattr(shape, key) for key in made} == made
-
-
-def test_a_forward_refuses_what_its_shapes_exclude():
-    with pytest.raises(TypeCheckError):
-        RMSNorm(8)(torch.ones(2, 3, 8).long())

@@ -3,7 +3,6 @@
 Moments of a run, from which it goes on to the bit: tests/training/test_resume.py.
 """
 
-import multiprocessing.forkserver
 import os
 import signal
 import subprocess
@@ -16,9 +15,9 @@ import pytest
 
 from scaling.base import signals
 from scaling.base.signals import Stopped
-from tests.studies.test_unfinished import write
+from tests.studies.test_unfinished import until, write
 from tests.sweeps.conftest import write as write_sweep
-from tests.training.conftest import Child, ends, words
+from tests.training.conftest import ends, words
 
 slow = pytest.mark.slow
 SCALING = [sys.executable, "-m", "scaling"]
@@ -40,31 +39,21 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def ended(processes: set[int]) -> bool:
-    """Whether the processes end within four seconds."""
-    end = time.monotonic() + 4.0
-    while any(map(is_alive, processes)) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not any(map(is_alive, processes))
+def wait_for_the_end(processes: set[int]) -> None:
+    until(lambda: not any(map(is_alive, processes)), seconds=4)
 
 
-def test_a_signal_is_kept_for_the_end_of_a_deferred_block_and_is_what_it_was_on_its_way():
-    reached = []
-
-    def defer() -> None:
+def test_the_first_signal_counts_whatever_an_exception_becomes_on_its_way():
+    def load() -> None:
         with signals.listening():
             try:
-                with signals.deferred():
-                    os.kill(os.getpid(), signal.SIGUSR1)
-                    os.kill(os.getpid(), signal.SIGTERM)  # the first counts
-                    reached.append(signals.process.received)
-                reached.append("after")
+                os.kill(os.getpid(), signal.SIGUSR1)
             except Stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
                 raise ImportError("initialization failed") from None
 
     with pytest.raises(Stopped, match="stopped by SIGUSR1"):
-        defer()
-    assert reached == [signal.SIGUSR1]
+        load()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
@@ -157,7 +146,7 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
     assert process.returncode == CODES[number], err
     assert "Traceback" not in err
     assert f"scaling: stopped by {number.name}" in err
-    assert ended(family)
+    wait_for_the_end(family)
     for log in tmp_path.glob("runs/store/*/log.jsonl"):
         if verb in ("train", "ranks") and b'"loss"' in log.read_bytes():
             assert b'"stopped"' in log.read_bytes()
@@ -167,22 +156,16 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
 @pytest.mark.parametrize("verb", ["ranks", pytest.param("study", marks=slow)])
 def test_no_training_outlives_a_command_that_is_killed(verb, tmp_path):
     """Its ranks, its workers, and the ranks of those."""
-
-    def alone() -> None:  # the fork server of this process is not a child of that one
-        multiprocessing.forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
-
-    kind, *line = command(verb, tmp_path)
-    process = Child([*line, "trainer.devices=2", "train.checkpoint_every=100000"], alone, (), kind)
+    line = [*command(verb, tmp_path), "trainer.devices=2", "train.checkpoint_every=100000"]
+    process = subprocess.Popen([*SCALING, *line], stdout=subprocess.DEVNULL)
     try:
-        while not any(b'"loss"' in path.read_bytes() for path in tmp_path.glob("runs/store/*/log.jsonl")):
-            assert process.is_alive()
-            time.sleep(0.05)
-        family = children(process.pid or 0)
+        until(lambda: any(b'"loss"' in path.read_bytes() for path in tmp_path.glob("runs/store/*/log.jsonl")))
+        family = children(process.pid)
         assert len(family) > 2
     finally:
         process.kill()
         process.wait()
-    assert ended(family)
+    wait_for_the_end(family)
 
 
 @slow

@@ -1,7 +1,6 @@
 """`scaling fit` from outside: what it prints, what its JSON holds, and what it refuses: one line, code 2, at once."""
 
 import inspect
-import json
 import time
 
 import numpy as np
@@ -9,22 +8,21 @@ import pytest
 
 import scaling
 from scaling.laws.fit import MOST_POINTS
-from scaling.verbs.command_line import main
-from tests.command_line import refused
-from tests.laws.conftest import write
+from tests.command_line import printed, refused
+from tests.laws.conftest import LAW, THETA, grid, write
 
-TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
+pytestmark = pytest.mark.filterwarnings("error")  # none of a library leaks
 MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 
 
 def loss(N, D):
-    return TRUTH["E"] + TRUTH["A"] * N ** -TRUTH["alpha"] + TRUTH["B"] * D ** -TRUTH["beta"]
+    return LAW.predict(THETA, {"N": N, "D": D})
 
 
 def columns():
-    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6)))
-    noise = 1 + 0.002 * np.random.default_rng(1).standard_normal(36)
-    return {"run": [f"r{i}" for i in range(36)], "params": N, "tokens": D, "final": loss(N, D) * noise}
+    names = {"N": "params", "D": "tokens", "loss": "final"}
+    made = grid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6), 0.002, seed=1)
+    return {"run": [f"r{i}" for i in range(36)], **{names[key]: values for key, values in made.items()}}
 
 
 @pytest.fixture
@@ -32,15 +30,8 @@ def table(tmp_path):
     return write(tmp_path / "points.csv", columns())
 
 
-def printed(capsys, *words):
-    assert main(["fit", *words, "--starts", "128"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
 def fitted(capsys, *words):
-    return json.loads(printed(capsys, *words, "--json"))
+    return printed(capsys, "fit", *words, "--starts", 128, "--json")
 
 
 def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_far_they_lie(table, capsys):
@@ -48,20 +39,20 @@ def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_fa
     words = [word for N, D in targets for word in ("--target", f"N={N:g}", f"D={D:g}")]
     document = fitted(capsys, table, *MAP, "--hold-out", "N>=9e8", *words, "--target", "C=1e22")
     assert document["law"] == "chinchilla"
-    for name, value in TRUTH.items():
+    for name, value in zip(LAW.parameter_names, THETA):
         interval = document["intervals"][name]
         assert interval["low"] <= value <= interval["high"]
         assert interval["low"] < document["estimates"][name] < interval["high"]
     assert document["points"]["count"] == "30 points, 6 held out"
     assert document["held_out"]["largest_relative_error"] < 0.02
-    for prediction, (N, D) in zip(document["predictions"], targets, strict=True):
-        assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.02)
-        assert prediction["interval_mean"]["low"] <= loss(N, D) <= prediction["interval_mean"]["high"]
+    for prediction, true in zip(document["predictions"], loss(*np.array(targets).T), strict=True):
+        assert prediction["loss"] == pytest.approx(true, rel=0.02)
+        assert prediction["interval_mean"]["low"] <= true <= prediction["interval_mean"]["high"]
     assert [row["tested"] for row in document["predictions"]] == [False, True, False]
     (best,) = document["optima"]
     assert best["N"]["estimate"] * best["D"]["estimate"] == pytest.approx(1e22 / 6, rel=1e-6)
     assert best["interval_mean"]["estimate"] == pytest.approx(best["loss"]["estimate"])
-    out = printed(capsys, table, *MAP, "--hold-out", "N", *words, "--intervals", "t", "--objective", "log_squared")
+    out = printed(capsys, "fit", table, *MAP, "--hold-out", "N", *words, "--intervals", "t")
     assert "N=7B D=140B: 1.4 decades above the largest N" in out
     assert "No 95% is claimed" in out
 
@@ -142,7 +133,6 @@ def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_i
     assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
 
 
-@pytest.mark.filterwarnings("error")
 def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
     runs = columns()
     L, line = runs["final"], np.geomspace(1e7, 1e10, 20)
@@ -173,7 +163,6 @@ def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
     assert "expected ENTITY/PROJECT" in refused(capsys, "fit", "wandb:me/project/sweep/run")
 
 
-@pytest.mark.filterwarnings("error")
 def test_odd_points_are_fitted_without_a_warning_of_a_library(tmp_path, capsys):
     runs = columns()
     outlier = {**runs, "final": [100 * runs["final"][0], *runs["final"][1:]]}
@@ -181,7 +170,7 @@ def test_odd_points_are_fitted_without_a_warning_of_a_library(tmp_path, capsys):
     units = {**runs, "params": runs["params"] / 1e6, "tokens": runs["tokens"] / 1e9}
     few = {name: column[:36:5] for name, column in runs.items()}
     path = tmp_path / "points.csv"
-    outputs = [printed(capsys, write(path, table), *MAP) for table in (outlier, huge, units, few)]
+    outputs = [printed(capsys, "fit", write(path, table), *MAP) for table in (outlier, huge, units, few)]
     assert ["too few parameters for a language model" in out for out in outputs] == [False, False, True, False]
     assert ["none is identified" in out for out in outputs] == [False, False, False, True]
 

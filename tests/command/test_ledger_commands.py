@@ -1,6 +1,5 @@
 """runs, show, diff, gc and doctor: what they print, and that nothing in a run can harm who looks at it."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import scaling
 from scaling.ledger import Ledger
 from scaling.verbs.command_line import main
-from tests.command_line import refused
+from tests.command_line import printed, refused
 
 EVIL = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>"
 
@@ -47,16 +46,12 @@ def names(ledger: Ledger) -> list[str]:
 
 @pytest.fixture
 def ask(ledger: Ledger, capsys: pytest.CaptureFixture[str]):
-    """Run a command on the ledger and return what it printed; nothing may have gone to standard error."""
+    """Run a command on the ledger and return what it printed, which acts on no terminal."""
 
     def asked(*words: str) -> Any:
-        assert main([*words, f"runs={ledger.root}"]) == 0
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        assert not {"\x1b", "\x07"} & {*printed.out}
-        if "--json" not in words:
-            return printed.out
-        return json.loads(printed.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        found = printed(capsys, *words, f"runs={ledger.root}")
+        assert not {"\x1b", "\x07"} & {*str(found)}
+        return found
 
     return asked
 

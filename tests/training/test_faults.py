@@ -22,10 +22,15 @@ from tests.training.conftest import LONG, ends, left, train, words
 ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after the last step the evaluation
 
 
-@pytest.mark.parametrize("call", [3, 14])  # of an update, and of the second batch of three in the evaluation
-def test_a_model_that_ends_its_training_in_silence_fails(call, sabotaged, tmp_path):
-    with pytest.raises(Exception, match="instead of"):
-        train(sabotaged("raise StopIteration", call, **LONG, **ONCE))
+# In an update, and in the second batch of three in the evaluation.
+SILENT = [("raise StopIteration", 3, "instead of"), ("raise StopIteration", 14, "instead of")]
+SILENT += [("raise BrokenPipeError(32, 'a pipe')", 3, "a pipe")]
+
+
+@pytest.mark.parametrize(("fault", "call", "message"), SILENT)
+def test_a_model_that_ends_its_training_in_silence_fails(fault, call, message, sabotaged, tmp_path):
+    with pytest.raises(Exception, match=message):
+        cli.main(["train", *sabotaged(fault, call, **LONG, **ONCE)])
     assert ends(tmp_path / "runs") == ["failed"]
 
 
@@ -90,12 +95,6 @@ def test_a_model_that_breaks_at_its_last_update_has_diverged(sabotaged):
     result = train(sabotaged(POISON["the loss"], 13, **ONCE))
     assert (result["outcome"], result["loss"]) == ("diverged", None)
     assert result["reason"] == "the held-out loss is not finite at step 12"
-
-
-def test_a_pipe_that_breaks_in_training_fails_it(sabotaged, tmp_path):
-    with pytest.raises(BrokenPipeError):
-        cli.main(["train", *sabotaged("raise BrokenPipeError(32, 'a pipe')", 3)])
-    assert ends(tmp_path / "runs") == ["failed"]
 
 
 CAUSED = "try: bytearray(10**18)\nexcept MemoryError as error: raise ValueError('no') from error"

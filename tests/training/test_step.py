@@ -2,10 +2,8 @@
 
 import itertools
 import math
-import shutil
 import subprocess
 import sys
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +45,7 @@ def test_a_compiled_model_learns_the_same(tmp_path):
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
 
 
-def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
+def test_a_teacher_counts_unless_it_is_ignored_and_its_weights_make_it(tmp_path):
     """The losses that pieces add stay, as the balance of experts."""
     taught = {**STILL, "parametrization": "{kind: Standard, head: normal}"}
     experts: Any = {"model__block__channel": "{kind: Switch, activation: GeLU, experts: 2, balance: 0.5}"}
@@ -57,26 +55,18 @@ def test_a_teacher_moves_a_pupil_towards_it_unless_it_is_ignored(tmp_path):
         line = f"{{kind: Distil, objective: Causal, teacher: '{teacher}', weight: {weight}, hidden: {hidden}}}"
         return losses(tmp_path, train(words(tmp_path, objective=line, seed=1, **taught, **changes))["run"])
 
-    distances = pupil(1.0)  # nothing but KL(teacher ‖ pupil)
-    assert all(distance > 0 for distance in distances)
-    assert distances[-1] < distances[0]
-    assert pupil(1.0, hidden=1.0)[0] > distances[0]
+    assert pupil(1.0, hidden=1.0)[0] > pupil(1.0)[0] > 0  # nothing but KL(teacher ‖ pupil)
     alone = train(words(tmp_path, seed=1, **taught, **experts))["run"]
     assert pupil(0.0, **experts) == pytest.approx(losses(tmp_path, alone), rel=1e-5)
     both = train(words(tmp_path, "bert", **STILL))["run"]  # of words and of sentences, whose head learns too
     line = f"{{kind: Distil, objective: NextSentence, teacher: '{both}', weight: 0.0}}"
     same = train(words(tmp_path, "bert", objective=line, **STILL))["run"]
     assert losses(tmp_path, same) == pytest.approx(losses(tmp_path, both), rel=1e-5)
-    folder, other = tmp_path / "copy", train(words(tmp_path, seed=2, trainer__max_steps=4, **taught))["run"]
-    ids = []
-    for run in (teacher, teacher[:6], other):  # weights make the teacher, wherever they are
-        interop.write(folder, interop.read(run, tmp_path), "here")
-        for place in (run, folder):
-            line = f"{{kind: Distil, objective: Causal, teacher: '{place}', weight: 1}}"
-            ids.append(run_id(experiment(tmp_path, objective=line, **taught).spec))
-        shutil.rmtree(folder)
-    assert ids == [ids[0]] * 4 + [ids[4]] * 2
-    assert ids[4] != ids[0]
+    interop.write(tmp_path / "copy", interop.read(teacher, tmp_path), "here")
+    places = (teacher, teacher[:6], tmp_path / "copy", alone)  # weights make the teacher, wherever they are
+    line = "{{kind: Distil, objective: Causal, teacher: '{}', weight: 1}}"
+    ids = [run_id(experiment(tmp_path, objective=line.format(place), **experts).spec) for place in places]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
 
 
 def measure(one: Any, model: Any, batches: list[Any], **changes: Any) -> dict[str, Any]:
@@ -165,40 +155,31 @@ def test_documents_are_kept_apart():
 
 
 ROLES = {("hidden", "channel"): (6, 4), ("table", "embedding"): (10, 4), ("gain", "norm"): (4,)}
-PLAIN: dict[str, Any] = {
-    "AdamW": partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8),
-    "Adam": partial(torch.optim.Adam, betas=(0.9, 0.999), eps=1e-8),
-    "SGD": partial(torch.optim.SGD, momentum=0.9),
-    "Muon": partial(torch.optim.AdamW, betas=(0.9, 0.95), eps=1e-8),  # all but the hidden matrix
+# The optimizers of torch's that a kind makes, and of each group its parameters and weight decay.
+GROUPS: dict[str, list[Any]] = {
+    "AdamW": [(torch.optim.AdamW, "hidden table", 0.1), (torch.optim.AdamW, "gain", 0.0)],
+    "Adam": [(torch.optim.AdamW, "hidden table gain", 0.0)],
+    "SGD": [(torch.optim.SGD, "hidden table gain", 0.0)],
+    "Adafactor": [(torch.optim.Adafactor, "hidden table gain", 0.0)],
+    "Muon": [(torch.optim.Muon, "hidden", 0.1), (torch.optim.AdamW, "table", 0.1), (torch.optim.AdamW, "gain", 0.0)],
 }
+SETTINGS = {"AdamW": {"betas": (0.9, 0.95), "eps": 1e-8}, "Adam": {"betas": (0.9, 0.999)}, "SGD": {"momentum": 0.9}}
+SETTINGS |= {"Adafactor": {"beta2_decay": -0.8, "d": 1.0}, "Muon": {"adjust_lr_fn": "match_rms_adamw"}}
 
 
-@pytest.mark.parametrize("kind", PLAIN)
-def test_an_optimizer_follows_its_formula(kind):
-    """Weight decay spares vectors, and each parameter is held once."""
-    draw, parts, decays = torch.Generator().manual_seed(0), list[Parameter](), (0.1, 0.1, 0.0)
-    for (role, slot), shape in ROLES.items():
-        tensor = torch.randn(shape, generator=draw).requires_grad_()
-        tensor.grad = torch.randn(shape, generator=draw)
-        parts.append(Parameter(ParameterSpec(slot, shape, role, slot, 4, 2, 2), tensor))  # type: ignore[arg-type]
-    ours, plain = [one.tensor for one in parts], [one.tensor.detach().clone().requires_grad_() for one in parts]
-    decays = decays if kind in ("AdamW", "Muon") else (0.0,) * 3
-    groups = [{"params": [tensor], "weight_decay": decay} for tensor, decay in zip(plain, decays, strict=True)]
-    optimizers, before = schema.build("optimizer", {"kind": kind, "lr": 0.01}).make(parts, Standard().rate), ours[0]
-    held = [tensor for one in optimizers for group in one.param_groups for tensor in group["params"]]
-    assert sorted(map(id, held)) == sorted(map(id, ours))
-    torchs = PLAIN[kind](groups, lr=0.01)
-    for _ in range(3):
-        before = ours[0].detach().clone()
-        for tensor, own in zip(plain, ours, strict=True):
-            tensor.grad = own.grad
-        for one in (*optimizers, torchs):
-            one.step()
-    for own, tensor in list(zip(ours, plain, strict=True))[kind == "Muon" :]:
-        torch.testing.assert_close(own, tensor, rtol=1e-6, atol=1e-7)
-    if kind == "Muon":  # the hidden matrix moves by an orthogonal one, as far as AdamW does (Liu et al. 2025)
-        values = torch.linalg.svdvals((before - ours[0].detach() - 0.001 * before) / 0.01 / (0.2 * math.sqrt(6)))
-        assert 0.6 < values.min() <= values.max() < 1.3
+@pytest.mark.parametrize("kind", GROUPS)
+def test_an_optimizer_is_torchs_holds_each_parameter_once_and_its_weight_decay_spares_vectors(kind):
+    parts = [
+        Parameter(ParameterSpec(slot, shape, role, slot, 4, 2, 2), torch.zeros(shape))  # type: ignore[arg-type]
+        for (role, slot), shape in ROLES.items()
+    ]
+    roles = {id(part.tensor): part.spec.role for part in parts}
+    made = schema.build("optimizer", {"kind": kind, "lr": 0.01}).make(parts, Standard().rate)
+    groups = [(type(one), group) for one in made for group in one.param_groups]
+    held = [(one, " ".join(roles[id(x)] for x in group["params"]), group["weight_decay"]) for one, group in groups]
+    assert held == GROUPS[kind]
+    assert {group["lr"] for _, group in groups} == {0.01}
+    assert groups[0][1].items() >= SETTINGS[kind].items()
 
 
 # Steps 0, 4, 9, 10, 30, 55, 80, 99 of 100, with 10 of warmup.

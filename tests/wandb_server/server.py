@@ -4,10 +4,8 @@ import base64
 import itertools
 import json
 import re
-import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,24 +36,20 @@ class Run:
     stopped: bool = False
 
     def document(self, asked: Answer) -> Answer:
-        last, counts = max(self.rows, default=-1), Counter(itertools.chain(*self.rows.values()))
-        keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
         steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
-        live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
-        live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
-        fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "projectId": "1"}
-        fixed |= {"project": project_of(self.project), "sweepName": self.sweep, "user": {"username": ENTITY}}
+        fixed = {"id": f"run:{self.project}:{self.name}", "name": self.name, "displayName": self.name, "jobType": None}
         fixed |= dict.fromkeys(("createdAt", "heartbeatAt"), "2026-01-01T00:00:00Z")
         return fixed | {
+            "project": project_of(self.project),
+            "sweepName": self.sweep,
             "state": self.state,
             "stopped": self.stopped,
             "config": json.dumps(self.config),
             "summaryMetrics": json.dumps(self.summary),
             "historyLineCount": len(self.rows) if self.lines is None else self.lines,
-            "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
-            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+            "historyKeys": {"lastStep": max(self.rows, default=-1)},
             "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
-            "parquetHistory": {"parquetUrls": [], "liveData": live},
+            "parquetHistory": {"parquetUrls": [], "liveData": []},
         }
 
 
@@ -85,7 +79,9 @@ def cells(config: Answer) -> Iterator[Answer]:
 
 
 class World:
-    """What the server knows; every method is called under the lock, with the variables of a query."""
+    """What the server knows; every method is called under the lock, with the variables of a query. An answer has more
+    than the fields that were asked for.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -93,17 +89,14 @@ class World:
         self.runs: dict[str, Run] = {}
 
     def answer(self, text: str, asked: Answer) -> Answer:
-        kind, fields = parsed(text)
-        if kind == "mutation":
-            (name,) = fields
-            return selected(fields, {name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)})
-        teams = {"edges": [{"node": {"name": ENTITY}}]}
-        viewer = {"id": "u", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
+        if mutation := re.match(r"\s*mutation[^{]*\{\s*(\w+)", text):
+            return {mutation[1]: getattr(self, re.sub("([A-Z])", r"_\1", mutation[1]).lower())(asked)}
+        viewer = {"id": "u", "entity": ENTITY, "username": ENTITY}
         known = {each.project for each in (*self.runs.values(), *self.sweeps.values())}
         name = asked.get("project") or asked.get("projectName")
         model = self.project(name, asked) if name else None
         roots = {"viewer": viewer, "model": model, "project": model if name in known else None}
-        return selected(fields, {**roots, "serverInfo": {"features": []}})
+        return {**roots, "serverInfo": {"features": []}}
 
     def project(self, name: str, asked: Answer) -> Answer:
         """A project with the run, the sweep or the page of runs that is asked for."""
@@ -116,7 +109,7 @@ class World:
         sweep = self.sweeps.get(asked.get("sweep") or asked.get("name") or "")
         page = {"edges": nodes, "pageInfo": {"endCursor": str(end), "hasNextPage": end < len(own)}}
         one = {"run": run, "bucket": run, "sweep": sweep and sweep.document(), "runs": page, "runCount": len(own)}
-        return {**project_of(name), "internalId": "1", "readOnly": False, **one}
+        return {**project_of(name), **one}
 
     def upsert_sweep(self, asked: Answer) -> Answer:
         name, config = f"s{len(self.sweeps):07d}", yaml.safe_load(asked["config"])
@@ -143,7 +136,7 @@ class World:
     def upsert_bucket(self, asked: Answer) -> Answer:
         name = asked.get("name") or str(asked["id"]).rpartition(":")[2]
         is_new = name not in self.runs
-        run = self.runs.setdefault(name, Run(asked.get("project") or "uncategorized", name, asked.get("sweep")))
+        run = self.runs.setdefault(name, Run(asked["project"], name, asked.get("sweep")))
         run.given |= {key: value for key, value in asked.items() if value is not None}
         run.config |= json.loads(asked.get("config") or "{}")
         run.state = "running"
@@ -165,42 +158,6 @@ class World:
         if body.get("complete"):
             run.state = "failed" if body.get("exitcode", 0) else "finished"
         return {"stopped": True} if run.stopped else {}
-
-
-# As much of GraphQL as the client writes: one operation and its fragments. What is asked for is known by the names of
-# the variables, so arguments are not read. What the world lacks is null, so the client may ask for more.
-
-
-def parsed(text: str) -> tuple[str, Answer]:
-    """The kind of an operation, and the tree of its fields."""
-    text = re.sub(r"\([^()]*\)|#.*", "", text)
-    operation, *fragments = re.split(r"\bfragment\b", text)
-    for fragment in reversed(fragments):
-        body = fragment[fragment.index("{") + 1 : fragment.rindex("}")]
-        operation = re.sub(rf"\.\.\.\s*{fragment.split()[0]}\b", body, operation)
-    tokens = iter(re.findall(r"\w+|[{}]", operation))
-
-    def fields() -> Answer:
-        tree: Answer = {}
-        for token in tokens:
-            if token == "}":
-                break
-            if token == "{":
-                tree[[*tree][-1]] = fields()
-            else:
-                tree[token] = {}
-        return tree
-
-    kind, *_ = next(tokens), *itertools.takewhile("{".__ne__, tokens)
-    return kind, fields()
-
-
-def selected(tree: Answer, source: Any) -> Any:
-    if not tree or source is None:
-        return source
-    if isinstance(source, list):
-        return [selected(tree, item) for item in source]
-    return {name: selected(inner, source.get(name)) for name, inner in tree.items()}
 
 
 @dataclass
@@ -234,13 +191,9 @@ class Server:
         self.world, self.key = World(), KEY
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
-        # Bound and never listening: while the server is down, who asks is refused and nobody else is given the port.
-        self.kept = socket.socket()
-        self.kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self.kept.bind(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.kept.getsockname()[1]}"
-        handler = type("Handler", (Handler,), {"server_of": self})
-        self.listening: Listening | None = Listening(self.kept.getsockname(), handler)
+        self.is_down = False
+        self.listening = Listening(("127.0.0.1", 0), type("Handler", (Handler,), {"server_of": self}))
+        self.url = f"http://127.0.0.1:{self.listening.server_port}"
         threading.Thread(target=self.listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def environment(self) -> dict[str, str]:
@@ -248,10 +201,9 @@ class Server:
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": ENTITY}
 
     def stop(self) -> None:
-        listening, self.listening = self.listening, None
-        if listening is not None:
-            listening.shutdown()
-            listening.server_close()
+        self.is_down = True
+        self.listening.shutdown()
+        self.listening.server_close()
 
     def fail(self, kind: str, **how: Any) -> None:
         with self.world.lock:
@@ -282,9 +234,7 @@ class Server:
 
 
 class Listening(ThreadingHTTPServer):
-    allow_reuse_port = True
     daemon_threads = True
-    request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed cuts its connection; that is not a failure of the server."""
@@ -297,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         server = self.server_of
-        if server.listening is None:  # a connection from before
+        if server.is_down:  # a connection from before
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -335,4 +285,3 @@ def serving() -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-        server.kept.close()

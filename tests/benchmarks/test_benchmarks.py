@@ -1,8 +1,13 @@
-"""The measurement of coverage: it counts right, and intervals hold the truth."""
+"""Coverage is counted right, and intervals hold the truth; `make gpu` without a device."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import torch
 
+from benchmarks import gpu
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, simulate, task_cells, trunk_cells
 
@@ -39,3 +44,30 @@ def test_held_out_sizes_and_losses_of_published_tasks_are_inside(request):
         assert inside.mean() >= (0.88 if part == "largest fifth" else 0.93), (law, part)
     for law in ("chinchilla,task_power", "direct_bits"):
         assert np.concatenate([np.abs(test.error) for test in tested[law, "largest size"]]).mean() < 0.025
+
+
+SECTIONS = ["The peak", "Small runs side by side", "A run with its evaluations", "Training", "Attention"]
+SECTIONS += ["The small table", "Several devices"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_ends_in_one_line(tmp_path, capsys):
+    assert gpu.main(["--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "no CUDA device" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
+    # In a process of its own: here shapes are checked at each call, which torch does not compile.
+    command = [sys.executable, str(gpu.__file__), "--dry", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (page,) = tmp_path.glob("*.md")
+    text = page.read_text(encoding="utf-8")
+    assert [section for section in SECTIONS if f"## {section}\n" not in text] == []
+    assert "no measurement" in text
+    assert "failed" not in text
+    assert text.count("| scaling, bf16-true |") == 2  # as it is, and compiled
