@@ -1,4 +1,4 @@
-"""Figures of laws: what is drawn is in them, legends cover nothing, and files repeat."""
+"""Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
-from scaling.laws.figures import learning_curves, loss_against
+from scaling.laws.figures import learning_curves, loss_against, ordered
 from scaling.laws.points import load_points
 from tests.laws.conftest import LAW, THETA, runs
 
@@ -98,6 +98,14 @@ def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures)
     (axes,) = scaling.fit(fit.points, intervals="none", starts=24).plot("loss_against_C").panels
     assert axes.lines
     assert not bands(axes)
+
+
+def test_ordered_colours_grow_lighter_evenly():
+    """Lightness, all that a grey printer keeps, distinguishes ordered colours."""
+    rgb = [[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in ordered(np.geomspace(1, 1e6, 6))]
+    lightness = np.array(rgb) @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) > 0.05).all()
+    assert lightness[-1] < 0.8, "the palest still shows on white"
 
 
 def test_a_column_that_the_law_does_not_read_may_have_gaps_and_numbers_may_be_words():

@@ -3,9 +3,14 @@
 import math
 import typing
 
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
 from scaling.base import numbers
 from scaling.base.numbers import Range
 from scaling.config import schema
+from scaling.model.blocks import RMSNorm
 from tests.command_line import refuses
 
 # The numbers that may be any finite one, by the kind that has them.
@@ -44,3 +49,8 @@ def test_a_value_is_of_its_type_and_inside_its_range_or_refused_in_one_line():
             assert repr(schema.check("key", value, annotation)) == repr(checked)
         for value in excluded:
             refuses("^key=.*: expected .*$", schema.check, "key", value, annotation)
+
+
+def test_a_forward_refuses_what_its_shapes_exclude():
+    with pytest.raises(TypeCheckError):
+        RMSNorm(8)(torch.ones(2, 3, 8).long())

@@ -1,5 +1,6 @@
-"""The forward pass of the plain decoder is the files that docs/architecture.md lists, and its loss is one graph."""
+"""The forward pass of the plain decoder is the files that docs/architecture.md lists, and it is read in few lines."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,17 +14,25 @@ from tests.model.test_variants import build, tokens
 
 PACKAGE = Path(scaling.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+LINES = 840  # of the longer way, which is that without our kernels
 
 
-def test_a_pass_runs_through_the_listed_files():
+def lines_around(file: str, lines: set[int]) -> int:
+    """The length of the classes and functions of a file within which one of these lines is."""
+    body = ast.parse((PACKAGE / file).read_text()).body
+    spans = [range(n.lineno, n.end_lineno + 1) for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    return sum(len(span) for span in spans if lines & {*span})
+
+
+def test_a_pass_runs_through_the_listed_files_and_few_lines():
     model, batch = build("decoder", ""), Batch(tokens(2, 24), tokens(2, 24))
     model.loss(batch)  # compiles the kernels, where they are not
-    ran = set()
+    ran: dict[str, set[int]] = {}
 
     def follow(frame, event, argument):
         file = Path(frame.f_code.co_filename)
         if event == "call" and file.is_relative_to(PACKAGE):
-            ran.add(file.relative_to(PACKAGE).as_posix())
+            ran.setdefault(file.relative_to(PACKAGE).as_posix(), set()).add(frame.f_code.co_firstlineno)
 
     before = sys.getprofile()
     sys.setprofile(follow)
@@ -31,10 +40,11 @@ def test_a_pass_runs_through_the_listed_files():
         model.loss(batch)
     finally:
         sys.setprofile(before)
+    ran = {file: lines for file, lines in ran.items() if not file.startswith("kernels/")}
     section = PAGE.split("## The forward pass")[1].split("\n## ")[0]
     listed, mask = {*re.findall(r"^\d+\. `scaling/(\S+)`", section, re.M)}, {"model/patterns.py"}
-    ran = {file for file in ran if not file.startswith("kernels/")}
-    assert ran | mask == listed | mask  # which our kernels do without
+    assert set(ran) | mask == listed | mask  # which our kernels do without
+    assert sum(lines_around(file, lines) for file, lines in ran.items()) <= LINES, ran
 
 
 WHOLE = """

@@ -1,4 +1,4 @@
-"""Rows of the shipped tables: what they weigh and compute."""
+"""Rows of the shipped tables: what they weigh and compute; all parts learn."""
 
 import csv
 import json
@@ -8,13 +8,17 @@ from math import ceil, log
 from pathlib import Path
 
 import pytest
+import torch
 
 from scaling.config.document import document
 from scaling.config.files import find, names
 from scaling.model.cost import cost
 from scaling.model.tuned import blank
 from scaling.tables.count import Counts, counts, dependence
-from scaling.tables.table import read
+from scaling.tables.table import Table, read
+from scaling.training.experiment import assemble
+from scaling.training.parametrization import initialise
+from scaling.training.precision import Weights
 
 TESTS = Path(__file__).parents[1]
 
@@ -116,3 +120,54 @@ def test_layers_take_the_operations_steps_and_paths_of_their_formulas(row):
         words += [f"model.pattern.size={window}"] if "restricted" in row else []
         expected = {"sequential": steps(length), "path": steps(length) * layers(length, window)}
         assert dependence(table.load(row, words)) == expected
+
+
+# Layers, heads and widths that every row's multiples divide.
+SMALL = "size={width: 32, layers: 4, heads: 4, head_width: 8, hidden: 64, vocabulary: 256, length: 24}"
+BUDGET = ("train.batch=4", "trainer.max_steps=4", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}")
+TEXT = ("data={kind: Synthetic, symbols: 200, validation: 1024}",)
+PAIRS = ("data=synthetic_pairs", "data.pairs=100", "data.validation=10", "data.longest=20", "size.vocabulary=null")
+# Six layers, so that each row of Narang has all its parts, in numbers of their own; 251 symbols, so that the last
+# sentinel is the last of 256 tokens, which is all that the last cluster of an adaptive softmax holds.
+NARANG = (
+    "size={width: 24, layers: 6, heads: 6, head_width: 4, hidden: 48, vocabulary: 256, length: 40}",
+    *("data=synthetic", "data.symbols=251", "data.validation=1024"),
+)
+# What does not fit the small size.
+NARROW = {
+    "Product key memory": ("model.decoder.blocks.-2.channel={keys: 8, key_width: 8, nearest: 4}",),
+    "Transformer-DMCA": ("model.block.mixer.size=8",),
+    **dict.fromkeys(("seq2seq-attention", "GNMT", "ByteNet", "ConvS2S"), ("size.hidden=null",)),  # no such layer
+    "BigBird": ("model.block.mixer.block=4",),
+    "Longformer": ("model.block.mixer.window=5",),
+    "Block-local": ("model.block.mixer.size=8",),
+}
+CASES = [
+    pytest.param(table, row.name, marks=() if place % 6 == 0 else pytest.mark.slow, id=f"{table.name}-{row.name}")
+    for name in names("table")
+    if document(find("table", name)).tree["base"] != "table/narang2021"
+    for table in [read(name)]
+    for place, row in enumerate(table.rows)
+]
+
+
+@pytest.mark.parametrize(("table", "row"), CASES)
+def test_every_part_of_a_row_learns(table: Table, row: str):
+    """In four steps: branches of ReZero and Fixup are shut until their gates have moved."""
+    pairs = table.load(row)["objective.kind"] == "Sequence"
+    small = NARANG if table.name == "narang2021" else (SMALL, *(PAIRS if pairs else TEXT))
+    experiment = assemble(table.load(row, [*small, *BUDGET, *NARROW.get(row.split(",")[0], ())]))
+    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    weights = Weights(model, "32-true").parameters
+    start = {one.spec.name: one.tensor.detach().clone() for one in weights}
+    still, optimizers = set(start), experiment.optimizer.make(weights, experiment.rate)
+    for step in range(experiment.steps):
+        loss = model.loss(experiment.batches.batch(step)).total
+        loss.backward()
+        assert loss.isfinite()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        # A number that moves by its rate's whole length may be back at the end.
+        still -= {one.spec.name for one in weights if not torch.equal(one.tensor, start[one.spec.name])}
+    assert still == set()

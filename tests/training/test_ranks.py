@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -179,3 +181,13 @@ def test_ranks_that_nobody_counts_by_machine_are_refused_in_one_line(tmp_path, m
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
     line = refused(capsys, "train", *words(tmp_path / "runs"))
     assert line.startswith("scaling: there are 2 ranks in all, and an unstated number on this machine")
+
+
+@slow
+def test_torchrun_itself(tmp_path):
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scaling", "train"]
+    done = subprocess.run([sys.executable, *line, *words(tmp_path / "runs", **STILL)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished, held-out loss") == 1
+    train(words(tmp_path / "here", **STILL))
+    assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
