@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
@@ -215,6 +214,8 @@ class Picture:
 
 def save_pages(pictures: Iterable[Picture], file: Path) -> None:
     """Draw pictures into one PDF, a page each: its letters take longest, and it has them once."""
+    from matplotlib.backends.backend_pdf import PdfPages
+
     with rc_context(STYLE), PdfPages(file, metadata=FORMATS[".pdf"]) as pages:
         for picture in pictures:
             picture._write([("pdf", pages)])
