@@ -4,7 +4,8 @@ python benchmarks/start.py --turns 3
 
 Each figure is the minimum of the turns, user and system time of one process: of `scaling train` until it prints its
 first step; of `scaling fit` and `scaling report` until the solver begins; of `scaling runs`, and of a report of nine
-points, whole; of a plan of 10,001 runs after its imports. Ten small runs are trained first, for the reports.
+points, whole, along a flat valley (ten small runs, trained first) and of losses that follow a law; of a plan of
+10,001 runs after its imports.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.reports.conftest import make_study
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "tests" / "studies" / "small.yaml"
@@ -89,6 +92,8 @@ def main() -> None:
     turns = range(parser.parse_args().turns)
     with tempfile.TemporaryDirectory() as folder:
         whole("study", str(STUDY), f"runs={folder}")
+        (clear := Path(folder, "clear")).mkdir()
+        make_study(clear)
         points = str(Path(folder) / "studies" / "small" / "report" / "points.csv")
         measures: dict[str, Callable[[int], float]] = {
             "scaling train, first step": lambda turn: first_step(f"{folder}/train", turn),
@@ -96,7 +101,8 @@ def main() -> None:
             "scaling fit, until the solver begins": lambda _: program(UNTIL, "fit", points, "--law", "chinchilla"),
             "scaling report, until the solver begins": lambda _: program(UNTIL, "report", "small", "--runs", folder),
             "scaling inspect gpt2, whole": lambda _: whole("inspect", "gpt2"),
-            "scaling report of nine points, whole": lambda _: whole("report", "small", "--runs", folder),
+            "scaling report along a flat valley": lambda _: whole("report", "small", "--runs", folder),
+            "scaling report of a clear law": lambda _: whole("report", "small", "--runs", f"{folder}/clear/runs"),
             "plan of 10,001 runs after imports": lambda _: program(PLAN, f"{folder}/plan"),
         }
         for name, measure in measures.items():

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; a mistake of the user is one line on standard error."""
     if argv is None:
         keep_going()
+        if os.uname().machine == "x86_64":  # where torch multiplies by another library
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's matrices are small, and idle threads spin
     try:
         with listening(to_the_end=argv is None):
             code = _run(list(sys.argv[1:] if argv is None else argv))
