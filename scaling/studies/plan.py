@@ -291,12 +291,14 @@ def _experiments(base: str, words: Sequence[Words]) -> list[Experiment]:
         first = assemble(load(base, members[0]))
         values = [{key: word for word in line if (key := word.partition("=")[0]) in VARIED} for line in members]
         # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying, for each
-        # key, the first run that gives it another value than the first run of all does.
+        # key, the first run that gives it another value than the first run of all does. So are word vectors, among
+        # which a seed draws those of further words.
         differing = ([place for place, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
-        alike = all(
-            varied(first, values[place].values()).config.tree == assemble(load(base, members[place])).config.tree
+        pairs = (
+            (varied(first, values[place].values()), assemble(load(base, members[place])))
             for place in {places[0] for places in differing if places}
         )
+        alike = all((one.config.tree, one.start) == (whole.config.tree, whole.start) for one, whole in pairs)
         for line, value in zip(members, values, strict=True):
             experiments[line] = varied(first, value.values()) if alike else assemble(load(base, line))
     return [experiments[line] for line in words]
