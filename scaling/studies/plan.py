@@ -177,11 +177,10 @@ def _stood_in(base: str, words: Words) -> Words:
     config, data = load(base, words), [word for word in words if word.startswith(("data=", "data."))]
     tokenizer, multiple = config.tree["data"].get("tokenizer"), config["train.round_vocabulary"]
     count = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
-    size = []
-    if count is not None and not config["size.vocabulary"]:
-        size = [f"size.vocabulary={-(-count // multiple) * multiple}"]
+    size = [f"size.vocabulary={-(-count // multiple) * multiple}"] if count and not config["size.vocabulary"] else []
     others = (word for word in words if word not in data)
-    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *size)
+    drawn = ["start=null"] if (config.tree.get("start") or {}).get("vectors") else []  # a language has no words
+    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *size, *drawn)
 
 
 def _runs(question: Question, words_of: Callable[[Cell], Words]) -> tuple[Run, ...]:

@@ -175,6 +175,8 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_i
     study = {"question": "x", "base": "decoder", "grid": {"seed": [0, 1]}}
     for one in plan(question.read(study), train[2:]).runs:
         assert one.run == run_id(assemble(load("decoder", one.overrides)).spec)
+    # The language that stands in for data which are not prepared has no words.
+    assert all(one.experiment.start is None for one in plan(question.read(study), train[2:], "stand_in").runs)
     for change, message in {
         "size.width=32": "the vectors have 16 numbers, and the model's 32",
         "start.vectors=nowhere.vec": "there is no such file",
