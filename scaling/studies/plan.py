@@ -177,11 +177,10 @@ def _stood_in(base: str, words: Words) -> Words:
     config, data = load(base, words), [word for word in words if word.startswith(("data=", "data."))]
     tokenizer, multiple = config.tree["data"].get("tokenizer"), config["train.round_vocabulary"]
     count = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
-    size = []
-    if count is not None and not config["size.vocabulary"]:
-        size = [f"size.vocabulary={-(-count // multiple) * multiple}"]
+    size = [f"size.vocabulary={-(-count // multiple) * multiple}"] if count and not config["size.vocabulary"] else []
     others = (word for word in words if word not in data)
-    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *size)
+    drawn = ["start=null"] if (config.tree.get("start") or {}).get("vectors") else []  # a language has no words
+    return (*others, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *size, *drawn)
 
 
 def _runs(question: Question, words_of: Callable[[Cell], Words]) -> tuple[Run, ...]:
@@ -291,12 +290,14 @@ def _experiments(base: str, words: Sequence[Words]) -> list[Experiment]:
         first = assemble(load(base, members[0]))
         values = [{key: word for word in line if (key := word.partition("=")[0]) in VARIED} for line in members]
         # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying, for each
-        # key, the first run that gives it another value than the first run of all does.
+        # key, the first run that gives it another value than the first run of all does. So are word vectors, among
+        # which a seed draws those of further words.
         differing = ([place for place, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
-        alike = all(
-            varied(first, values[place].values()).config.tree == assemble(load(base, members[place])).config.tree
+        pairs = (
+            (varied(first, values[place].values()), assemble(load(base, members[place])))
             for place in {places[0] for places in differing if places}
         )
+        alike = all((one.config.tree, one.start) == (whole.config.tree, whole.start) for one, whole in pairs)
         for line, value in zip(members, values, strict=True):
             experiments[line] = varied(first, value.values()) if alike else assemble(load(base, line))
     return [experiments[line] for line in words]

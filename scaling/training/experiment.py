@@ -334,7 +334,9 @@ def _start(config: Config) -> Start | None:
 
 def _teacher(config: Config, objective: Any) -> Saved | None:
     """The trained model whose predictions the objective distils."""
-    if not hasattr(objective, "teacher"):
+    from scaling.objectives.distil import Distil
+
+    if not isinstance(objective, Distil):
         return None
     from scaling.training.start import teacher
 

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from scaling.base.errors import ScalingError, nearest, plural, refuse
 from scaling.config.document import Config
-from scaling.config.schema import kinds
 from scaling.data.source import Source
 from scaling.data.task.example import NAMED, PAIRED
 from scaling.model.family import Encoder, Family
@@ -123,11 +122,12 @@ def check_head(model: Family, objective: Any, source: Source) -> None:
         is_other = head.answer is not None and getattr(objective, "labels", None) != head.answer
         refuse(is_other, what, "choose another objective or another head", key="model.head.kind", value=kind)
         return
+    from scaling.training.finetune import HEADS
+
     task = source.task  # type: ignore[attr-defined]
     answer = None if objective.writes(task) else task.answer
     what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
-    heads = [name for name, kind in kinds("head").items() if kind.answer == answer]  # type: ignore[attr-defined]
-    fix = "take a head of next tokens, as Linear" if answer is None else f"take {' or '.join(heads)}"
+    fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
     refuse(head.answer != answer, f"the answers of the task are {what}", fix, key="model.head.kind", value=kind)
     if isinstance(model, Encoder) and answer == "options":
         stack = type(model.encoder.stack).__name__

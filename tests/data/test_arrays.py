@@ -10,14 +10,18 @@ import pytest
 import torch
 
 import scaling
-from scaling.config.compose import assignments
+from scaling.config.compose import assignments, load
 from scaling.config.schema import build
 from scaling.data.batches import training
 from scaling.data.codec import Codec
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.vectors import read, table
+from scaling.ledger import run_id
 from scaling.objectives.causal import Causal
+from scaling.studies import question
+from scaling.studies.plan import plan
+from scaling.training.experiment import assemble
 from scaling.verbs.command_line import main
 from tests import command_line
 from tests.command_line import refuses
@@ -167,6 +171,12 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them_and_what_does_not_fit_i
     (token,) = model.tokenizer.encode([" soup"])[0]
     table = model.module.get_parameter("decoder.embedding.table").detach().numpy()
     np.testing.assert_allclose(table[token], soup, rtol=1e-6)
+    # The other rows are drawn by the seed, also where a study plans several.
+    study = {"question": "x", "base": "decoder", "grid": {"seed": [0, 1]}}
+    for one in plan(question.read(study), train[2:]).runs:
+        assert one.run == run_id(assemble(load("decoder", one.overrides)).spec)
+    # The language that stands in for data which are not prepared has no words.
+    assert all(one.experiment.start is None for one in plan(question.read(study), train[2:], "stand_in").runs)
     for change, message in {
         "size.width=32": "the vectors have 16 numbers, and the model's 32",
         "start.vectors=nowhere.vec": "there is no such file",

@@ -6,11 +6,13 @@ document itself shows, as a block that begins with `# mine.py`, is written from 
 its reason.
 """
 
+import ast
 import functools
 import gzip
 import importlib
 import io
 import json
+import pkgutil
 import re
 import shlex
 import shutil
@@ -94,6 +96,17 @@ def test_the_links_of_a_document_lead_somewhere_and_its_commands_are_understood(
         except ScalingError as error:  # a sentence may leave out what it is not about, as `scaling fit --format` does
             if "expected " not in error.what or "one more" in error.what:
                 raise
+
+
+def test_the_names_of_this_package_in_pages_and_in_the_programs_beside_them_are_there():
+    for path in EVERY:
+        for name in re.findall(r"`(scaling(?:\.\w+)+)\(", path.read_text(encoding="utf-8")):
+            pkgutil.resolve_name(name)
+    for path in sorted((ROOT / "docs").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("scaling"):
+                for name in node.names:
+                    pkgutil.resolve_name(f"{node.module}.{name.name}")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,18 @@ def test_a_compiled_model_learns_the_same(tmp_path):
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
 
 
+FORCED = """
+from scaling.objectives.causal import Causal
+
+class Forced(Causal):
+    slot = "objective"
+
+    def __init__(self, *shared, teacher: float = 0.5):
+        super().__init__(*shared)
+        self.teacher = teacher
+"""
+
+
 def test_a_teacher_counts_unless_it_is_ignored_and_its_weights_make_it(tmp_path):
     """The losses that pieces add stay, as the balance of experts."""
     taught = {**STILL, "parametrization": "{kind: Standard, head: normal}"}
@@ -65,6 +77,10 @@ def test_a_teacher_counts_unless_it_is_ignored_and_its_weights_make_it(tmp_path)
     interop.write(tmp_path / "copy", interop.read(teacher, tmp_path), "here")
     places = (teacher, teacher[:6], tmp_path / "copy", alone)  # weights make the teacher, wherever they are
     line = "{{kind: Distil, objective: Causal, teacher: '{}', weight: 1}}"
+    # What an objective of one's own has under this name is its own.
+    (tmp_path / "forced.py").write_text(FORCED)
+    schema.extend(tmp_path / "forced.py")
+    assert experiment(tmp_path, objective="Forced").teacher is None
     ids = [run_id(experiment(tmp_path, objective=line.format(place), **experts).spec) for place in places]
     assert ids[0] == ids[1] == ids[2] != ids[3]
 

@@ -152,6 +152,7 @@ def test_a_mistake_is_one_line(pretrained, tmp_path, capsys):
         "finetune zz class": "there is no such run",
         "finetune encoder synthetic": "it is not a task",
         "finetune decoder text model.head=Span": "a head of next tokens",
+        "finetune decoder class model.head=Span --extend BARE": "take {kind: Sequence, …}",
         "finetune encoder text": "an encoder cannot write",
         "finetune encoder class data.text={sentence}": "the data have no field 'sentence'",
         "finetune encoder tags data.labels=[O,CITY]": "there is no such label 'B-CITY'",
@@ -166,6 +167,8 @@ def test_a_mistake_is_one_line(pretrained, tmp_path, capsys):
     (other := tmp_path / "other").mkdir()
     names["OTHER"] = written(other, "class", labels=["animal", "town"])
     names["FILE"].write_text('{"text": "a cat"}\n1\n')
+    (bare := tmp_path / "bare.py").write_text("class Bare:\n    slot = 'head'\n")
+    names["BARE"] = bare
     for case, message in bad.items():
         assert message in refused(capsys, *(names.get(word, word) for word in case.split()), f"runs={runs}"), case
 

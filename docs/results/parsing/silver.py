@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from scaling.data.rows import opened
-from scaling.metric import BracketF1, trees
-from scaling.metric.trees import Tree
+from scaling.metrics import trees
+from scaling.metrics.trees import BracketF1, Tree
 
 TAGS = {'"': "''", "(": "-LRB-", ")": "-RRB-", "NN|SYM": "NN"}  # CoNLL's, where they are not the treebank's
 BRACKETS = {"(": "-LRB-", ")": "-RRB-"}

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 from scaling.data.rows import opened
-from scaling.metric import BracketF1, trees
+from scaling.metrics import trees
+from scaling.metrics.trees import BracketF1
 
 
 def main() -> None:

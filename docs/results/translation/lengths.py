@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.metric import BLEU, bootstrap
+from scaling.metrics.metric import bootstrap
+from scaling.metrics.text import BLEU
 
 GROUPS = 5
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from scaling.config.schema import build
 from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.strategy import Beam
 from scaling.interop.run import read
 from scaling.ledger import Ledger
-from scaling.metric import BLEU
-from scaling.schema import build
+from scaling.metrics.text import BLEU
 
 SENTENCES = 512
 

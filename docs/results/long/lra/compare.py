@@ -8,7 +8,7 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-from scaling.metric import over_seeds
+from scaling.metrics.metric import over_seeds
 
 TASKS = {"ListOps": ("lists", "listops_score"), "Reviews, bytes": ("reviews", "text_score")}
 

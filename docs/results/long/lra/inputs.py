@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.data import ListOps
+from scaling.data.synthetic.list_ops import ListOps
 
 HELD_OUT = 600
 LISTS = {"examples": 40_000, "held_out": 2000, "shortest": 7, "longest": 48}  # as `data` in list_ops.yaml
