@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import scaling
+from scaling.base import standard_error
 from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import Range
 from scaling.base.printing import byte_size, short, span
@@ -188,6 +190,16 @@ def test_a_closed_standard_error_sends_no_line_to_standard_output():
     command = f"{sys.executable} -m scaling no-such-verb 2>&-"
     done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_the_progress_of_compressed_text_names_no_total_that_it_has_passed(monkeypatch, capsys):
+    monkeypatch.setattr(standard_error, "EVERY", 0.0)
+    advance = standard_error.progress("part 1", 2_000_000)
+    advance(1_000_000)
+    advance(2_000_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"part 1: 1 MB of 2 MB, \d+ s left, .* MB/s", first)
+    assert re.fullmatch(r"part 1: 3 MB, .* MB/s", second)
 
 
 def test_numbers_are_written_in_a_readable_unit():

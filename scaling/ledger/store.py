@@ -219,8 +219,8 @@ class Ledger:
         return sorted(path.parent.name for path in plans if STUDY.fullmatch(path.parent.name))
 
     def study_folder(self, study: str) -> Path:
-        what = "a study is named by letters, digits, '.', '_' and '-'"
-        refuse(not STUDY.fullmatch(study), what, key="study", value=study)
+        what, fix = "a study is named by letters, digits, '.', '_' and '-'", "name a file without its folder and ending"
+        refuse(not STUDY.fullmatch(study), what, fix, key="study", value=study)
         return self.root / "studies" / study
 
     def plan(self, study: str) -> dict[str, Any]:

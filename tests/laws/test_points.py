@@ -110,6 +110,7 @@ def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_pat
         "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
         "broken.parquet": (b"not parquet", "is not parquet"),
         "wrod.csv": (None, "did you mean 'word.csv'?"),
+        "sweep/points.csv": (None, "a sweep writes it at its end"),
     }
     twice = {**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}
     assert refuses("did you mean 'loss'", load_points, RUNS, rename={"D": "lss"}).fix
