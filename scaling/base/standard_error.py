@@ -56,11 +56,8 @@ def progress(title: str, total: int | None) -> Callable[[int], None]:
         now = time.monotonic()
         if now - last >= EVERY:
             last, rate = now, done / (now - start)
-            left = (
-                ""
-                if total is None or done > total  # which is the size on disk: compressed text exceeds it
-                else f" of {total / 1e6:.0f} MB, {(total - done) / rate:.0f} s left"
-            )
+            is_known = total is not None and done <= total  # the size on disk, which compressed text exceeds
+            left = f" of {total / 1e6:.0f} MB, {(total - done) / rate:.0f} s left" if is_known else ""
             print(f"{title}: {done / 1e6:.0f} MB{left}, {rate / 1e6:.1f} MB/s", file=sys.stderr)
 
     return advance

@@ -402,13 +402,8 @@ def _read(path: Path) -> dict[str, list[Any]]:
         columns = reader(path)
     except FileNotFoundError:
         near = [file.name for file in path.parent.iterdir() if file.suffix in READERS] if path.parent.is_dir() else []
-        raise ScalingError(
-            "there is no such file",
-            file=path,
-            fix=nearest(path.name, near)
-            if near
-            else "name a table, or a folder with one; a sweep writes it at its end",
-        ) from None
+        fix = nearest(path.name, near) if near else "name a table, or a folder with one; a sweep writes it at its end"
+        raise ScalingError("there is no such file", file=path, fix=fix) from None
     except OSError as error:
         raise from_os(error, "cannot be read").at(file=path) from None
     except UnicodeDecodeError:

@@ -3,10 +3,6 @@
 Every value is higher for better predictions. A prediction of None is an invalid output and counts as wrong.
 """
 
-from scaling.metrics.metric import bootstrap as bootstrap
-from scaling.metrics.metric import over_seeds as over_seeds
-from scaling.metrics.metric import paired_bootstrap as paired_bootstrap
-
 KINDS = {
     "classes": ("Accuracy", "Correlation", "EntityF1", "F1", "F1AndAccuracy", "GenderParity", "MCC", "TagAccuracy"),
     "text": ("BLEU", "CompoundSplitBLEU", "ExactMatch", "MultiRC", "ROUGE", "ReCoRD", "SQuAD", "SQuAD2"),

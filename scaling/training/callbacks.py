@@ -233,20 +233,16 @@ class ProgressDisplay(Progress):
             score = f"  score {entry['score']:.4f}" if "score" in entry else ""
             self._print(f"step {step:>7,} held-out loss {entry['loss']:.4f}{score}")
             return
+        is_last = entry["kind"] == "train" and step == entry["steps"]
         if entry["kind"] == "train":
             speed, mfu = entry["tokens_per_second"], entry["mfu"]
-            words = (
-                f"loss {entry['loss']:.4f} at step {step:,}",
-                speed and f"{speed:,.0f} tokens/s",
-                mfu and f"{mfu:.0%} of peak",
-            )
+            words = f"loss {entry['loss']:.4f}", speed and f"{speed:,.0f} tokens/s", mfu and f"{mfu:.0%} of peak"
             task.fields["speeds"] = "  ".join(word for word in words if word)
-        left, is_last = task.time_remaining, step == entry["steps"]
-        clock = "" if left is None or is_last else f"{timedelta(seconds=round(left))} left"
+        left = task.time_remaining
+        clock = "" if left is None or step == entry["steps"] else f"{timedelta(seconds=round(left))} left"
         what = "evaluating" if entry.get("evaluating") else clock
         self.update(task.id, completed=step, total=entry["steps"], description=what, visible=True)
-        is_due = time.monotonic() >= self._next or (is_last and entry["kind"] == "train")
-        if self.disable and task.fields["speeds"] and is_due:
+        if self.disable and task.fields["speeds"] and (time.monotonic() >= self._next or is_last):
             self._next = time.monotonic() + LINES
             self._print(f"step {step:>7,} of {entry['steps']:,}  {task.fields['speeds']}  {what}".rstrip())
 

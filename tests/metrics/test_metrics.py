@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from scaling.config.schema import build, kinds
-from scaling.metrics import bootstrap, over_seeds, paired_bootstrap
 from scaling.metrics.classes import Accuracy
+from scaling.metrics.metric import bootstrap, over_seeds, paired_bootstrap
 from scaling.metrics.trees import BracketF1, brackets, linear, parse, plain, repaired
 from tests.command_line import refuses
 
