@@ -1,10 +1,12 @@
 """Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
@@ -47,7 +49,12 @@ def pictures(fit):
     N, D = np.repeat(np.geomspace(1e7, 1e9, 5), 12), U * np.tile(np.repeat([1, 4, 16], 4), 5)
     repeated, fixed = {"U": U, **runs(N, D, 0.01)}, dict(zip(LAW.parameter_names, THETA))
     three = scaling.laws.fit("data_constrained", repeated, fixed=fixed, starts=24)
+    one_run = scaling.fit(fit.points.columns, hold_out="run=run-9", intervals="none", starts=24)
+    loss = np.geomspace(2, 4, 12)
+    losses = scaling.fit({"loss_a": loss, "loss_b": 0.5 + loss**1.1}, law="loss_to_loss", intervals="none", starts=24)
     return {
+        "one_held_out": one_run.plot("extrapolation"),
+        "long_label": losses.plot("residuals"),
         **fit.pictures,
         **scaling.fit(isoflop, law="isoflop_parabola").pictures,
         **scaling.fit(curves, law="envelope").pictures,
@@ -57,21 +64,30 @@ def pictures(fit):
 
 
 def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyond_the_page(pictures, tmp_path):
+    more = {"isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns", "one_held_out", "long_label"}
     of_points = {"contours", "residuals", "extrapolation", *(f"loss_against_{column}" for column in "NDC")}
-    assert set(pictures) == of_points | {"isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"}
+    assert set(pictures) == of_points | more
     for name, picture in pictures.items():
         assert re.search(r"\d points?[.,]", picture.caption), name
         for axes in picture.panels:
             assert len(numbers(axes)) > 1, name
             assert np.isfinite(numbers(axes)).all(), name
             assert all("(" in label for label in (axes.get_xlabel(), axes.get_ylabel())), name
-        picture.save(tmp_path / "picture.svg")  # lays it out
+        with rc_context({"figure.autolayout": True}):
+            picture.save(tmp_path / "picture.svg")  # lays it out, in its own way
         figure = picture.figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         caption = max(figure.texts, key=lambda text: len(text.get_text())).get_window_extent(renderer)
         assert 0 <= caption.x0 < caption.x1 <= figure.bbox.x1, name
         label = figure.axes[0].yaxis.label.get_window_extent(renderer)
         assert caption.y1 <= label.y0 < label.y1 <= figure.bbox.y1, name
+        for axes in figure.axes:
+            label, (left, right) = axes.xaxis.label.get_window_extent(renderer), axes.get_xlim()
+            assert 0 <= label.x0 < label.x1 <= figure.bbox.x1, name
+            ticks = [text for text in axes.get_xticklabels() if left <= text.get_position()[0] <= right]
+            boxes = [text.get_window_extent(renderer) for text in ticks]
+            assert len(boxes) > 1, name
+            assert all(one.x1 < other.x0 for one, other in pairwise(boxes)), name
         for legend in filter(None, (axes.get_legend() for axes in figure.axes)):
             box = legend.get_window_extent(renderer)
             assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes), name
@@ -98,6 +114,17 @@ def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures)
     (axes,) = scaling.fit(fit.points, intervals="none", starts=24).plot("loss_against_C").panels
     assert axes.lines
     assert not bands(axes)
+
+
+def test_compute_is_drawn_by_size_whatever_columns_a_law_reads_first():
+    law = scaling.laws.named("learning_rate_batch")
+    lr, B, N, D = (axis.ravel() for axis in np.meshgrid([5e-4, 2e-3], [1e5, 1e6], [1e7, 1e8, 1e9], [1e9, 1e10]))
+    table = {"lr": lr, "B": B, "N": N, "D": D}
+    theta = [1.7, 400.0, 2000.0, 0.34, 0.37, 1e-3, 0.0, 0.0, 3e5, 0.0, 0.0, 0.01, 0.02, *[0.0] * 5]
+    fixed = dict(zip(law.parameter_names[1:], theta[1:], strict=True))
+    fit = scaling.laws.fit(law, {**table, "loss": law.predict(np.array(theta), table)}, fixed=fixed, starts=24)
+    named = [axes.get_legend_handles_labels()[1] for axes in loss_against(fit, "C", method=None).panels]
+    assert named == [["N = 10M", "N = 100M", "N = 1B"]] * 3
 
 
 def test_ordered_colours_grow_lighter_evenly():

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import power_of_ten, short
@@ -44,6 +44,8 @@ KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 FORMATS: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
 STYLE: Any = {
     "font.size": 9,
+    "figure.autolayout": False,  # of a `matplotlibrc`; figures here have a layout of their own
+    "figure.constrained_layout.use": False,
     "axes.titlesize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -152,7 +154,7 @@ class Picture:
         axes.set(
             xscale="log" if x.log else "linear",
             yscale="log" if y.log else "linear",
-            xlabel=x.label,
+            xlabel=textwrap.fill(x.label, 44),  # the layout cuts off what is longer than its axis
             ylabel=textwrap.fill(y.label, 36),
             title=title,
             **{key: ends for key, ends in limits.items() if ends is not None},
@@ -201,7 +203,11 @@ class Picture:
                     axis.set_major_formatter(lambda value, _: power_of_ten(round(np.log10(value))))
                 else:
                     subs = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
-                    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+                    axis.set_major_locator(
+                        LogLocator(subs=subs, numticks=8)
+                        if high / low >= 2.5  # else `subs` may all lie outside
+                        else MaxNLocator(5, steps=(1, 2, 5, 10))
+                    )
                     axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
                     axis.set_minor_locator(NullLocator())
                 axis.set_minor_formatter("")
@@ -281,9 +287,9 @@ def loss_against(
     """Draw the law along `axis` through the points: a curve a level of a second column, a panel a value of others."""
     form, points, is_column = fit.form, fit.points, axis in fit.form.inputs
     others = [name for name in form.inputs if name != axis and (is_column or name != "D")]
+    others.sort(key=lambda name: name != "N" and not is_column)  # along compute, curves are those of sizes
     further = others[1:]
-    sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}."]
-    sentences += [] if is_column else ["C = 6ND."]
+    sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}.", *([] if is_column else ["C = 6ND."])]
     if method is not None and fit.degrees_of_freedom > 0:
         sentences.append("Dark bands: {}; light bands: {}.".format(*titles(level)))
     values = Counter(zip(*(points[name].tolist() for name in further), strict=True))
@@ -337,13 +343,13 @@ def contours(fit: FittedLaw) -> Picture:
     axes = picture.panel(0, n, d)
     heights = np.unique(np.quantile(z, np.linspace(0, 1, 14)[1:-1]))
     lines = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
-    axes.clabel(lines, fontsize=7, fmt="%.2f", zorder=1)
+    axes.clabel(lines, fontsize=7, fmt="%.3g", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
     size = np.array([best_run(fit, Budget(budget))["N"] for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
-    line(axes, size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0)
+    line(axes, size[inside], data[inside], KINDS[1], "compute-optimal" if inside.any() else "", "dashed", 2.0)
     return picture.finish(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}.")
 
 

@@ -208,13 +208,13 @@ class Correlation:
         errors = np.sqrt(np.maximum(np.einsum("vij,qi,qj->qv", self.covariances, slopes, slopes), 1e-300))
         high = np.tile(np.max(np.abs(centres) + errors * quantile, axis=1), (2, 1))
         low, tails = -high, np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
-        for _ in range(40):
+        for _ in range(100):  # halvings; a ρ of no weight may reach many decades farther than the others
             middle = 0.5 * (low + high)
             below = stdtr(self.freedom, (middle[:, :, None] - centres) / errors) @ self.weights < tails
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factors = np.array([-low[0], high[1]]) / alone
-        return np.where(alone > 0, np.maximum(factors, 1.0), 1.0)
+            if not (high - low > 1e-9 * alone).any():
+                break
+        return np.where(alone > 0, np.maximum([-low[0], high[1]] / alone, 1.0), 1.0)
 
 
 def _expit(logit: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -34,12 +35,12 @@ def figures(findings: Findings, names: Iterable[str]) -> list[Figure]:
     for name in names:
         if (picture := findings.pictures.get(name)) is not None:
             pdf = f"{PRINT}#page={[*findings.pictures].index(name) + 1}"
-            files = join(" ", tag("a", "PDF", href=pdf), " ", tag("a", "PNG", href=f"{name}.png"))
+            files = join(" ", tag("a", "PDF", href=pdf), " ", tag("a", "PNG", href=f"{quote(name)}.png"))
             # The caption without the definitions and the count, which the page states once.
             title = tag("b", f"{picture.title[:1].upper()}{picture.title[1:]}.")
-            caption, is_wide = join(title, " ", formula(picture.sentences), files), len(picture.panels) > 1
-            figure = plot(picture, name, findings.names)
-            shown.append(Figure(figure, caption, f"{name}.png", picture.title, name in wide or is_wide))
+            caption, figure = join(title, " ", formula(picture.sentences), files), plot(picture, name, findings.names)
+            is_wide = name in wide or len(picture.panels) > 1
+            shown.append(Figure(figure, caption, f"{name}.png", picture.title, is_wide))
     return shown
 
 

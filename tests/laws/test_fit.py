@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.laws import fit, intervals, optimal, parameter
+from scaling.laws import fit, intervals, optimal, parameter, problem
 from scaling.laws.intervals import METHODS, bound, student
 from tests.command_line import refuses
 from tests.laws.conftest import FARSEER, LAW, grid, study, width
@@ -189,3 +189,14 @@ def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():
     alike = scaling.fit(study(60, 0.001, seed=1), targets=[{"C": 1e21}], **QUICK)
     assert all(law["agrees"] for law in alike.document["optima"][0]["competing"])
     assert "disagree" not in str(alike)
+
+
+def test_a_correlation_that_has_no_weight_widens_nothing_however_far_its_estimates_lie():
+    rng = np.random.default_rng(0)
+    seen = problem.Correlation(
+        problem.SharedErrors(np.arange(12) // 3, 0.9), rng.normal(size=(2, 12)), rng.normal(size=12)
+    )
+    seen.weights[-1], slopes = 0.0, np.eye(2)
+    factors = seen.widening(slopes, 0.95)
+    seen.steps[-1] = 1e14
+    assert seen.widening(slopes, 0.95) == pytest.approx(factors, rel=1e-6)

@@ -31,6 +31,7 @@ from scaling.ledger import Ledger
 from scaling.ledger import document as documents
 from scaling.ledger.document import seal
 from scaling.reports.answer import advantages, answer, exponents
+from scaling.reports.figures import figures
 from scaling.reports.provenance import record, setup
 from scaling.reports.sections import rows, summary
 from scaling.reports.write import fit_again, headline, mirror, write
@@ -99,6 +100,13 @@ def test_nothing_comes_from_outside_links_lead_to_files_and_landmarks_are_in_ord
     assert {one["aria-labelledby"] for one in seen.all("section")} <= set(places)
     assert all(one.get("aria-label") for one in seen.all("svg"))
     assert all(one.get("scope") in ("col", "row") for one in seen.all("th"))
+
+
+def test_links_to_a_figure_name_its_page_and_escape_its_name(study):
+    picture = study.findings.pictures["residuals"]
+    fit = replace(study.findings.fit, drawn=lambda _: {"residuals": picture, "task #1?": picture})
+    (shown,) = figures(replace(study.findings, fit=fit), ["task #1?"])
+    assert [one["href"] for one in Reader(shown.caption).all("a")] == ["figures.pdf#page=2", "task%20%231%3F.png"]
 
 
 def test_it_states_the_law_its_test_the_setup_and_every_run(study):
