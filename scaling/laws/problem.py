@@ -202,15 +202,15 @@ class Correlation:
         """
         from scipy.special import stdtr, stdtrit
 
-        quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
+        quantile, seen = float(stdtrit(self.freedom, 0.5 + 0.5 * level)), self.weights > 1e-9  # others may lie far off
         alone = quantile * np.sqrt(np.maximum(((slopes @ self.known) * slopes).sum(1), 0.0))
-        centres = slopes @ self.steps.T
-        errors = np.sqrt(np.maximum(np.einsum("vij,qi,qj->qv", self.covariances, slopes, slopes), 1e-300))
+        centres = slopes @ self.steps[seen].T
+        errors = np.sqrt(np.maximum(np.einsum("vij,qi,qj->qv", self.covariances[seen], slopes, slopes), 1e-300))
         high = np.tile(np.max(np.abs(centres) + errors * quantile, axis=1), (2, 1))
         low, tails = -high, np.array([[0.5 - 0.5 * level], [0.5 + 0.5 * level]])
-        for _ in range(100):  # halvings; a ρ of no weight may reach many decades farther than the others
+        for _ in range(100):
             middle = 0.5 * (low + high)
-            below = stdtr(self.freedom, (middle[:, :, None] - centres) / errors) @ self.weights < tails
+            below = stdtr(self.freedom, (middle[:, :, None] - centres) / errors) @ self.weights[seen] < tails
             low, high = np.where(below, middle, low), np.where(below, high, middle)
             if not (high - low > 1e-9 * alone).any():
                 break
