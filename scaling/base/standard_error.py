@@ -56,8 +56,9 @@ def progress(title: str, total: int | None) -> Callable[[int], None]:
         now = time.monotonic()
         if now - last >= EVERY:
             last, rate = now, done / (now - start)
-            is_known = total is not None and done <= total  # the size on disk, which compressed text exceeds
-            left = f" of {total / 1e6:.0f} MB, {(total - done) / rate:.0f} s left" if is_known else ""
+            left = ""
+            if total is not None and done <= total:  # the size on disk, which compressed text exceeds
+                left = f" of {total / 1e6:.0f} MB, {(total - done) / rate:.0f} s left"
             print(f"{title}: {done / 1e6:.0f} MB{left}, {rate / 1e6:.1f} MB/s", file=sys.stderr)
 
     return advance
