@@ -223,11 +223,8 @@ def _is_formula(value: Any) -> bool:
 def scientific(value: float, digits: int = 2) -> str:
     """`1.3 × 10¹²` in one word of text."""
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
-    return f"{mantissa} × {power_of_ten(int(power))}".replace("-", "−")
-
-
-def power_of_ten(power: int) -> str:
-    return "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
 def interval(bounds: Mapping[str, Any] | None, digits: str = ".4f") -> str:

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scaling.base.errors import ScalingError, plural
-from scaling.base.printing import power_of_ten, short
+from scaling.base.printing import short
 from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import FittedLaw
 from scaling.laws.held_out import HeldOut, judge
@@ -199,15 +199,11 @@ class Picture:
                 if axis.get_scale() != "log":
                     continue
                 low, high = axis.get_view_interval()
-                if high / low >= 100:  # letters are drawn in a third of the time of matplotlib's formulas
-                    axis.set_major_formatter(lambda value, _: power_of_ten(round(np.log10(value))))
-                else:
+                if high / low < 100:  # else powers of ten alone
                     subs = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
-                    axis.set_major_locator(
-                        LogLocator(subs=subs, numticks=8)
-                        if high / low >= 2.5  # else `subs` may all lie outside
-                        else MaxNLocator(5, steps=(1, 2, 5, 10))
-                    )
+                    # Within a factor of 2.5 all of them may lie outside.
+                    evenly = MaxNLocator(5, steps=(1, 2, 5, 10))
+                    axis.set_major_locator(evenly if high / low < 2.5 else LogLocator(subs=subs, numticks=8))
                     axis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1000 else short(value))
                     axis.set_minor_locator(NullLocator())
                 axis.set_minor_formatter("")

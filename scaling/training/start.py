@@ -36,8 +36,9 @@ from scaling.training.transfer import matches
 class Start:
     """The weights of a finished run, of a checkpoint, of a folder, or of a file of word vectors.
 
-    `new` and `unused` are the config's patterns. `drawn`, `grown` and `left` are names of tensors: those that the run
-    draws, those of which it draws the last rows, and those of the start that it does not use.
+    `sha256` is of the weights, by which starts are compared. `new` and `unused` are the config's patterns. `drawn`,
+    `grown` and `left` are names of tensors: those that the run draws, those of which it draws the last rows, and those
+    of the start that it does not use.
     """
 
     saved: Saved = field(repr=False, compare=False)
