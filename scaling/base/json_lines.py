@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -98,6 +99,19 @@ def _is_deep(value: Any) -> bool:
 
 def _within(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def flat(
+    tree: Mapping[str, Any], is_leaf: Callable[[Mapping[str, Any]], object] = operator.not_, above: str = ""
+) -> dict[str, Any]:
+    """Nested mappings as one, keyed by the dotted path; a mapping that is a leaf, by default an empty one, is kept."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and not is_leaf(value):
+            leaves |= flat(value, is_leaf, f"{above}{key}.")
+        else:
+            leaves[f"{above}{key}"] = value
+    return leaves
 
 
 def completed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import csv
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -439,23 +439,15 @@ def _separated(path: Path) -> dict[str, list[str]]:
 
 
 def _json_lines(path: Path) -> dict[str, list[Any]]:
+    """Records, nested ones under dotted names, as W&B's exports of a run's config and summary are: `config.N`."""
     with path.open("rb") as lines:
-        return _of_records(dict(_flat(record)) for _, record in json_lines.records(lines, path, nan=True))
+        return _of_records(json_lines.flat(record) for _, record in json_lines.records(lines, path, nan=True))
 
 
 def _of_records(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     records = list(rows)
     columns = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in columns}
-
-
-def _flat(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested records under dotted names, as W&B's exports of a run's config and summary are: `config.N`."""
-    for name, value in record.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{above}{name}.")
-        else:
-            yield above + name, value
 
 
 def _parquet(path: Path) -> dict[str, list[Any]]:

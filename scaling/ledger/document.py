@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
+from scaling.base.json_lines import flat
 
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
@@ -66,17 +67,6 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return [mapped(item, change) for item in value]
     return change(value)
-
-
-def flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, keyed by the dotted path."""
-    leaves: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, Mapping) and value:
-            leaves |= {f"{key}.{inner}": leaf for inner, leaf in flat(value).items()}
-        else:
-            leaves[str(key)] = value
-    return leaves
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

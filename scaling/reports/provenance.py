@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from scaling.base.errors import plural
+from scaling.base.json_lines import flat
 from scaling.base.markup import Block
 from scaling.base.printing import Table, scientific, span
 from scaling.config.compose import override
 from scaling.ledger import RESULTS, Ledger
-from scaling.ledger.document import flat, text
+from scaling.ledger.document import text
 from scaling.ledger.run import hardware, spans
 from scaling.studies.adaptive import Decision, decisions
 from scaling.studies.findings import Findings

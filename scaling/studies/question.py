@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling.base import json_lines
 from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.base.numbers import Fraction, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
@@ -370,15 +371,9 @@ def is_automatic(config: Config) -> bool:
     return config["evaluate.windows"] == "auto" and config.origin.get("evaluate.windows") != COMMAND_LINE
 
 
-def flat(node: Line, above: str = "") -> dict[str, Any]:
+def flat(node: Line) -> dict[str, Any]:
     """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
-    flattened: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, dict) and value and "kind" not in value:
-            flattened |= flat(value, f"{above}{key}.")
-        else:
-            flattened[above + key] = value
-    return flattened
+    return json_lines.flat(node, lambda inner: not inner or "kind" in inner)
 
 
 def word_of(key: str, value: Any) -> str:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 
+from scaling.base.json_lines import flat
 from scaling.base.signals import PRUNE
 from scaling.ledger import Attempt, Ledger
-from scaling.ledger.document import flat
 from scaling.ledger.run import history
 from scaling.training.point import point
 from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.json_lines import flat
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.base.printing import interval
-from scaling.ledger.document import flat
 from scaling.verbs.model import load
 from scaling.verbs.verb import RUNS, Output, Result, RunName, frame, verb
 

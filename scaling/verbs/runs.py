@@ -15,11 +15,12 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.json_lines import flat
 from scaling.base.printing import byte_size, columns, span
 from scaling.config import compose
 from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger, space
-from scaling.ledger.document import differences, flat, text
+from scaling.ledger.document import differences, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
 from scaling.training.wandb_settings import has_login

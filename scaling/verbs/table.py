@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from scaling.base import printing
 from scaling.base.errors import refuse
+from scaling.base.json_lines import flat
 from scaling.base.numbers import PositiveInt
 from scaling.config.document import print_remarks
-from scaling.ledger.document import flat
 from scaling.verbs.verb import PYTHON, Flag, Output, Result, frame, verb
 
 if TYPE_CHECKING:
