@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what reads examples needs no tensors, and torch takes seconds to import
-    import numpy as np
     import torch
     from torch import Tensor
 
@@ -51,12 +50,6 @@ class Batch:
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with `function` applied to every tensor it holds."""
         return self._mapped(lambda _, tensor: function(tensor))
-
-    def of_domains(self, domains: np.ndarray | None) -> Batch:
-        """The same batch, its rows numbered by their domains; further rows that it was made of follow after its own."""
-        if domains is None:
-            return self
-        return replace(self, domains=self.tokens.new_tensor(domains[: self.rows]))
 
     def to(self, device: torch.device | str) -> Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
-from scaling.data.source import Rows, Source, Takes, Vocabulary
+from scaling.data.source import Source, Takes, Vocabulary
 
 if TYPE_CHECKING:  # reports read plans, and torch takes seconds to import
     from torch import Tensor
@@ -50,22 +50,12 @@ class Features:
     lengths: np.ndarray  # [rows], its tokens
 
 
-class Maker(Protocol):
-    """The part of an objective that batches need; one that takes examples has `features(source)`, their `Features`."""
-
-    reads: int  # tokens of a window to fill a model's
-    others: int  # further windows, drawn at random, that a sample takes; they follow after the samples' own rows
-    takes: Takes  # what it learns from
-
-    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch: ...
-
-
 @dataclass(frozen=True)
 class Batches:
     """The batches of a run, by step."""
 
     source: Source
-    objective: Maker
+    objective: Any  # an `Objective`; one that takes examples has `features(source)`, their `Features`
     plan: Plan
     seed: int
     documents: Literal["join", "mask"] = "join"  # whether packed documents see one another
@@ -90,7 +80,11 @@ class Batches:
             others = words % np.uint64(self.source.windows(draw.length) or ENDLESS)
             rows = np.concatenate([rows, others.astype(np.int64)])
         read = self.source.read(rows, draw.length, documents=self.documents == "mask")
-        return self.objective(read, keys).of_domains(read.domains)
+        batch: Batch = self.objective(read, keys)
+        if read.domains is None:
+            return batch
+        # Further rows that the batch was made of follow after its own.
+        return replace(batch, domains=batch.tokens.new_tensor(read.domains[: batch.rows]))
 
     def passes(self, step: int) -> float:
         """The number of passes over the data before `step`."""
@@ -98,7 +92,7 @@ class Batches:
 
 
 def training(
-    source: Source, objective: Maker, size: BatchSize, seed: int, documents: Literal["join", "mask"] = "join"
+    source: Source, objective: Any, size: BatchSize, seed: int, documents: Literal["join", "mask"] = "join"
 ) -> Batches:
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count, features = _rows(source, objective)
@@ -121,7 +115,7 @@ def training(
 
 
 def evaluation(
-    source: Source, objective: Maker, size: int, rows: int | None = None, documents: Literal["join", "mask"] = "join"
+    source: Source, objective: Any, size: int, rows: int | None = None, documents: Literal["join", "mask"] = "join"
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)
@@ -144,11 +138,11 @@ def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> No
     refuse(takes not in (None, gives), what, fix, key="objective.kind", value=objective.__name__)
 
 
-def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None]:
+def _rows(source: Source, objective: Any) -> tuple[int | None, Features | None]:
     """The number of rows that the objective reads of a source, at least one; for examples also their features."""
     check_takes(type(objective), source.gives, objective.takes)
     if source.gives == "examples":
-        features: Features = objective.features(source)  # type: ignore[attr-defined]
+        features: Features = objective.features(source)
         return len(features.lengths), features
     count = source.windows(objective.reads)
     tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"

@@ -11,7 +11,7 @@ import numpy as np
 from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.numbers import NonNegativeFloat
 from scaling.config.schema import Recipes, check_keys
-from scaling.data.source import Data, Rows, Source
+from scaling.data.source import Rows, Source
 from scaling.data.store import digest
 
 PERIOD = 10_000  # windows in which the domains take turns by their shares, which are rounded to as many parts
@@ -30,7 +30,7 @@ class Mixture:
         what = "a mixture has two domains or more"
         refuse(len(domains) < 2, what, "write domains: {code: python, prose: wikitext103}", key="domains")
         names = tuple(sorted(domains))
-        self.domains: dict[str, Data] = {}
+        self.domains: dict[str, Any] = {}
         for name in names:
             with under(f"domains.{name}"):
                 self.domains[name] = domains[name]()

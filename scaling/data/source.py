@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -101,14 +101,6 @@ class Source:
             return self.codec.decode(tokens)
         names = {number: f"<{name}>" for name, number in self.specials.items()}
         return "".join(f"{names.get(token, token)} " for token in tokens.tolist())
-
-
-class Data(Protocol):
-    """A corpus or a synthetic law, built from a `data:` line, that can be opened as a source, one split at a time."""
-
-    def open(self, split: str, folder: Path) -> Source:
-        """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""
-        ...
 
 
 @contextmanager
