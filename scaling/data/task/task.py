@@ -23,7 +23,7 @@ from scaling.base.numbers import BelowOne, PositiveInt
 from scaling.config.schema import Recipe, check_keys, keys
 from scaling.data import rows, store
 from scaling.data.codec import Codec
-from scaling.data.documents import Corpus, digest, is_held_out, value_of
+from scaling.data.documents import Corpus, Document, digest, is_held_out, until, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
@@ -109,10 +109,6 @@ class Task(Columns):
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = None if self.files else built["corpus"]
         self.hub = {} if self.files or self.corpus is not None else dict(hub or {})
-        self._check_places()
-
-    def _check_places(self) -> None:
-        """Refuse files and sets that name no training split, or what is none."""
         with under("files"):
             check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
         if self.hub:
@@ -243,7 +239,9 @@ class Task(Columns):
     def _make(self, work: Path, home: Path, tables: Mapping[str, Table]) -> None:
         """Read, check, split and tokenize in the folder `work`, and put it in place by one rename."""
         examples = self._read(tables)
-        codec = Codec.of(self.tokenizer, _texts(examples["train"], getattr(self.tokenizer, "sample", 0)))
+        texts = (Document(text) for one in examples["train"] for text in (" ".join(one.texts), one.target or ""))
+        sample = until(texts, getattr(self.tokenizer, "sample", 0))
+        codec = Codec.of(self.tokenizer, (document.text for document in sample))
         splits = {split: encoded(of_split, self.answer, self.names, codec) for split, of_split in examples.items()}
         store.discard(work)
         for split, of_split in examples.items():
@@ -282,7 +280,8 @@ class Task(Columns):
             examples[split] = list(self._examples(tables[split].rows, f"{split} split", make))
             refuse(not examples[split], f"the {split} split is empty", key=f"{key}.{split}")
         if "validation" not in examples:
-            sides = [self._is_held_out(one) for one in examples["train"]]
+            shared = (one.texts if one.unit is None else (one.unit,) for one in examples["train"])
+            sides = [is_held_out(digest(texts), self.validation) for texts in shared]
             what = f"{sum(sides):,} of {plural(len(sides), 'example')} fell to validation"
             fix = "take another fraction, or name a file"
             refuse(all(sides) or not any(sides), what, fix, key="validation", value=self.validation)
@@ -297,9 +296,6 @@ class Task(Columns):
         if UNLABELLED in tables:
             examples["train"] += self._examples(tables[UNLABELLED].rows, UNLABELLED, self.question)
         return examples
-
-    def _is_held_out(self, one: Example) -> bool:
-        return is_held_out(digest(one.texts if one.unit is None else (one.unit,)), self.validation)
 
     def _examples(
         self, rows: Iterable[tuple[str, Row]], where: str, make: Callable[[Row], Example | None]
@@ -328,15 +324,6 @@ def _is_whole(home: Path) -> bool:
     except (OSError, KeyError, ScalingError):
         return False
     return True
-
-
-def _texts(examples: Iterable[Example], sample: int) -> Iterator[str]:
-    """Training text for a tokenizer that learns, up to its `sample` of bytes."""
-    for text in (text for one in examples for text in (" ".join(one.texts), one.target or "")):
-        if sample <= 0:
-            return
-        yield text
-        sample -= len(text.encode())
 
 
 def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, answer: Answer) -> list[str]:
