@@ -170,8 +170,8 @@ def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Any]:
 
     length = loaded["size"].get("length")
     sources = {split: data.open(split, root(loaded["runs"])) for split in SPLITS}
-    home = sources["train"].folder or getattr(sources["train"], "home", None)
-    document: dict[str, Any] = {"folder": None if home is None else str(home)}
+    folder = sources["train"].folder
+    document: dict[str, Any] = {"folder": None if folder is None else str(folder)}
     for split, source in sources.items():
         counts = {"fingerprint": source.fingerprint, "tokens": source.tokens, **source.counts()}
         if length is not None:

@@ -194,7 +194,7 @@ class Examples(Source):
     vocabulary: int
     specials: Mapping[str, int]
     load: Callable[[], Sequence[Example]]  # the examples, when they are first read
-    home: Path | None = None  # None where the examples are drawn
+    folder: Path | None = None
 
     gives = "examples"
 
@@ -210,8 +210,8 @@ class Examples(Source):
         return Rows(np.zeros((len(rows), 0), np.int64), items=items, examples=rows, task=self.task)
 
     def verify(self) -> None:
-        if self.home is not None:
-            check_files(self.home, sealed(self.home)["files"], trust=False)
+        if self.folder is not None:
+            check_files(self.folder, sealed(self.folder)["files"], trust=False)
 
     @cached_property
     def examples(self) -> Sequence[Example]:
@@ -227,7 +227,7 @@ class Examples(Source):
 
     @cached_property
     def codec(self) -> Codec | None:
-        return None if self.home is None else Codec.load(self.home / TOKENIZER)
+        return None if self.folder is None else Codec.load(self.folder / TOKENIZER)
 
 
 def dumped(example: Example) -> str:

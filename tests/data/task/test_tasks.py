@@ -250,7 +250,7 @@ def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch
         patched.setattr(datasets, "load_dataset", hub)
         home = data.prepare(tmp_path)
     assert [call.kwargs["revision"] for call in hub.call_args_list] == ["c" * 40] * 3
-    assert [build("data", line("cola")).open(split, tmp_path).home for split in SPLITS] == [home] * 3
+    assert [build("data", line("cola")).open(split, tmp_path).folder for split in SPLITS] == [home] * 3
     refuses("has not been prepared", build("data", {**line("cola"), "text": "a {sentence}"}).open, "train", tmp_path)
 
 
