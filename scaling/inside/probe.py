@@ -90,10 +90,7 @@ def of_language(law: Synthetic, task: str, split: str, reading: Reading) -> Iter
         symbols, ranks = (drawn[0].astype(np.int64) for drawn in source.drawn(np.array([row]), reading.length))
         labels = np.minimum(ranks, TAGS - 1)
         if task == SUCCESSOR:
-            before = np.concatenate([np.zeros(law.order - 1, np.int64), symbols])
-            lags = range(law.order)
-            context = sum(before[law.order - 1 - lag :][: len(symbols)] * law.symbols**lag for lag in lags)
-            labels = likeliest[context].astype(np.int64)
+            labels = likeliest[law.contexts(symbols[None])[0, 1:]].astype(np.int64)
         places = np.arange(len(symbols)) + len(first)
         yield reading.labelled([*first, *symbols.tolist()], places, labels, symbols.tolist())
 

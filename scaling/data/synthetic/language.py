@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long, Range, Seed, SmallInt
@@ -153,6 +154,11 @@ class Synthetic(Law):
     def successors(self) -> np.ndarray:
         """[symbols^order, symbols]: succ, contexts counted with their last symbol varying fastest."""
         return language(self.symbols, self.order, self.joint, self.seed)
+
+    def contexts(self, symbols: np.ndarray) -> np.ndarray:
+        """[n t + 1]: the row of `successors` before each of the symbols [n t], and behind the last."""
+        before = sliding_window_view(np.pad(symbols, ((0, 0), (self.order, 0))), self.order, axis=1)
+        return before @ self.symbols ** np.arange(self.order)[::-1]
 
     def conditional_entropies(self) -> list[float]:
         """H(x_t | the j symbols before it) for j from 0 to the order: what a model that sees so far back can reach."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from scaling.base.errors import refuse
 from scaling.base.numbers import Range, Seed
@@ -178,9 +177,8 @@ class _OfLanguages(_OfLength):
 
     def ranks(self, symbols: np.ndarray, language: int) -> np.ndarray:
         """[n length], the rank of each symbol in a language, after those before it."""
-        before = np.pad(symbols, ((0, 0), (self.order, 0)))[:, :-1]
-        context = sliding_window_view(before, self.order, axis=1) @ self.symbols ** np.arange(self.order)[::-1]
-        return np.argsort(self.languages[language].successors().astype(np.int64), axis=1)[context, symbols]
+        law = self.languages[language]
+        return np.argsort(law.successors().astype(np.int64), axis=1)[law.contexts(symbols)[:, :-1], symbols]
 
     def log_chances(self, symbols: np.ndarray) -> np.ndarray:
         """[2 n length], ln of the chance of each symbol in each language, after those before it."""
