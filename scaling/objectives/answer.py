@@ -141,15 +141,11 @@ class Answer(Objective):
         """
         if not self.writes(source.task):
             return self._kind(source).predictions(outputs, source)
-        special, answers = {-1, *self.vocabulary.specials.values()}, {}
+        kind, special, answers = self._kind(source), {-1, *self.vocabulary.specials.values()}, {}
         for index, tokens, _, _ in each_row(outputs):
             text = np.array([token for token in tokens.tolist() if token not in special], np.int64)
-            answers[index] = self.parsed(source.decode(text), source, index)
+            answers[index] = kind.of_text(source.decode(text).strip(), source, index)
         return answers
-
-    def parsed(self, text: str, source: Examples, index: int) -> Any:
-        """The answer that a model has written for an example, as the metric takes it; None where it is not valid."""
-        return self._kind(source).of_text(text.strip(), source, index)
 
 
 @dataclass
