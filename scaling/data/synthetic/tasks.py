@@ -190,9 +190,6 @@ class _OfLanguages(_OfLength):
 class WhichLanguage(_OfLanguages):
     """Which of two languages wrote a text, each as often: a class. `best` is the accuracy of Bayes' rule."""
 
-    answer = "class"
-    metric = Accuracy()
-
     labels = ("first", "second")
 
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
