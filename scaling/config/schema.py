@@ -93,6 +93,12 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
+def piece_of(key: str, recipe: Recipe | None, *shared: Any) -> Any:
+    """The piece of a recipe, None of none; an error in it is placed under the key of its line."""
+    with under(key):
+        return None if recipe is None else recipe(*shared)
+
+
 def recipe(slot: str, line: Any) -> Checked:
     """Check the whole of `line`, which is text or a mapping, and return its recipe."""
     registry = kinds(slot)

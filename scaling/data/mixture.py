@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.numbers import NonNegativeFloat
-from scaling.config.schema import Recipes, check_keys
+from scaling.config.schema import Recipes, check_keys, piece_of
 from scaling.data.source import Rows, Source
 from scaling.data.store import digest
 
@@ -30,10 +30,7 @@ class Mixture:
         what = "a mixture has two domains or more"
         refuse(len(domains) < 2, what, "write domains: {code: python, prose: wikitext103}", key="domains")
         names = tuple(sorted(domains))
-        self.domains: dict[str, Any] = {}
-        for name in names:
-            with under(f"domains.{name}"):
-                self.domains[name] = domains[name]()
+        self.domains = {name: piece_of(f"domains.{name}", domains[name]) for name in names}
         self.shares = _fractions("shares", shares, names)
         self.weights = _fractions("weights", dict.fromkeys(names, 1) if weights is None else weights, names)
 

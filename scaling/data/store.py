@@ -61,6 +61,11 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
 # --- folders ---
 
 
+def described(piece: Any) -> dict[str, Any]:
+    """The line of a piece that keeps its keys as they are."""
+    return {"kind": type(piece).__name__, **vars(piece)}
+
+
 def digest(tree: Any) -> str:
     """SHA-256 of a plain tree, the same on every machine."""
     return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -26,17 +26,28 @@ from typing import Any
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, refuse, under
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import BelowOne
 from scaling.base.standard_error import progress
 from scaling.config import schema
-from scaling.config.schema import Recipe
+from scaling.config.schema import Recipe, piece_of
 from scaling.data import rows, store
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.source import check_split, under_data
-from scaling.data.store import FORMAT, NAME, TOKENIZER, TRUSTED, Manifest, PackedSource, PairedSource, Shard, digest
+from scaling.data.store import (
+    FORMAT,
+    NAME,
+    TOKENIZER,
+    TRUSTED,
+    Manifest,
+    PackedSource,
+    PairedSource,
+    Shard,
+    described,
+    digest,
+)
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
@@ -56,18 +67,16 @@ class Text:
     """
 
     def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01):
-        with under("corpus"):
-            self.corpus: Corpus = corpus()
-        with under("tokenizer"):
-            self.tokenizer: Any = tokenizer()
+        self.corpus: Corpus = piece_of("corpus", corpus)
+        self.tokenizer: Any = piece_of("tokenizer", tokenizer)
         self.validation = validation
 
     @property
     def request(self) -> dict[str, Any]:
         """All that decides what is prepared, but for what the corpus holds."""
         return {
-            "corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)},
-            "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
+            "corpus": described(self.corpus),
+            "tokenizer": described(self.tokenizer),
             "validation": self.validation,
         }
 

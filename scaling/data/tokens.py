@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, refuse, under
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import BelowOne, NonNegativeInt, PositiveInt
 from scaling.base.standard_error import progress
 from scaling.config.files import TOKENS
-from scaling.config.schema import Recipe
+from scaling.config.schema import Recipe, piece_of
 from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
@@ -54,8 +54,7 @@ class Tokens:
         eos: NonNegativeInt | None = None,
     ):
         self.files, self.validation, self.dtype, self.eos, self._vocabulary = files, validation, dtype, eos, vocabulary
-        with under("tokenizer"):
-            self._tokenizer: Any = None if tokenizer is None else tokenizer()
+        self._tokenizer: Any = piece_of("tokenizer", tokenizer)
         if self._tokenizer is not None and self._tokenizer.learns:
             fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__

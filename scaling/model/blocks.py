@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.errors import ScalingError, nearest
 from scaling.base.numbers import BelowOne, NonNegativeFloat
-from scaling.config.schema import Recipe
+from scaling.config.schema import Recipe, piece_of
 from scaling.config.shape import Shape
 from scaling.kernels.operations import drop, layer_norm, rms_norm
 from scaling.model.context import Context
@@ -266,12 +266,6 @@ class Serial(_Branches):
             again = branches[:place].count(name)
             pieces[f"{name}_{again + 1}" if again else name] = piece_of(name, recipe, shape)
         super().__init__(shape, pieces, norm, residual)
-
-
-def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
-    """A slot's piece; an error in it is placed under its key in the block's line."""
-    with under(slot):
-        return recipe(shape)
 
 
 class Parallel(Serial):

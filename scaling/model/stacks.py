@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError
 from scaling.base.numbers import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range
-from scaling.config.schema import Recipe
+from scaling.config.schema import Recipe, piece_of
 from scaling.config.shape import Shape
 from scaling.kernels.operations import at_least_float32, drop
 from scaling.model.context import Context, Places, Position, through, tokens_at, waves, within
@@ -157,8 +157,7 @@ class Universal(_Stack):
             raise ScalingError(what, key="kind", value="Universal")
         super().__init__(shape, [0] * (before + shape.layers + after), *makers, **common)
         self.coordinates = _Coordinates(shape.width, shape.layers, time=time, place=place)
-        with under("halting"):
-            self.halting: Any = halting(shape.width) if halting else None
+        self.halting: Any = piece_of("halting", halting, shape.width)
         self.steps = range(before, before + shape.layers)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:

@@ -20,14 +20,14 @@ import numpy as np
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse, under
 from scaling.base.numbers import BelowOne, PositiveInt
-from scaling.config.schema import Recipe, check_keys, keys
+from scaling.config.schema import Recipe, check_keys, keys, piece_of
 from scaling.data import rows, store
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Document, digest, is_held_out, until, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
-from scaling.data.store import TOKENIZER
+from scaling.data.store import TOKENIZER, described
 from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
 from scaling.data.task.layout import table
 from scaling.data.task.source import SPLITS, Examples, Goal, Split, dumped, encoded, fingerprint, loaded
@@ -92,22 +92,19 @@ class Task(Columns):
         **of_columns: Any,
     ):
         super().__init__(**of_columns)
-        parts = {"metric": metric, "decode": decode, "tokenizer": tokenizer, "corpus": corpus, "layout": layout}
-        built: dict[str, Any] = {}
-        for key, line in parts.items():
-            with under(key):
-                built[key] = None if line is None else line()
-        measure, fix = built["metric"], f"take another, as metric={METRICS[self.answer]}"
+        measure, strategy = piece_of("metric", metric), piece_of("decode", decode)
+        self.tokenizer, pairs = piece_of("tokenizer", tokenizer), piece_of("corpus", corpus)
+        self.layout = piece_of("layout", layout) or table()
+        fix = f"take another, as metric={METRICS[self.answer]}"
         is_other = measure.answers and self.answer not in measure.answers
         what = f"it does not score answers of the kind {self.answer}"
         refuse(is_other, what, fix, key="metric", value=type(measure).__name__)
         measure.check(self.names)
-        self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", built["decode"])
-        self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
+        self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", strategy)
         self.columns, self.quotes, self.rename = columns, quotes, dict(rename or {})
         self.validation, self.limit, self.unlabelled = validation, limit, unlabelled
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
-        self.corpus: Corpus | None = None if self.files else built["corpus"]
+        self.corpus: Corpus | None = None if self.files else pairs
         self.hub = {} if self.files or self.corpus is not None else dict(hub or {})
         with under("files"):
             check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
@@ -166,17 +163,16 @@ class Task(Columns):
 
     def _request(self, content: Any) -> dict[str, Any]:
         """All that decides what is made; `content` are the names of what is read, or the stamps of what they hold."""
-        tokenizer = _described(self.tokenizer) if self.tokenizer.learns else {"sha256": Codec.of(self.tokenizer).sha256}
-        layout = _described(self.layout)
+        tokenizer = described(self.tokenizer) if self.tokenizer.learns else {"sha256": Codec.of(self.tokenizer).sha256}
         return {
             "format": FORMAT,
             "columns": {field.name: getattr(self, field.name) for field in fields(Columns)},
             "metric": self.goal.scores_texts,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [layout, self.columns, self.rename, self.quotes, self.validation, self.limit],
+            "read": [described(self.layout), self.columns, self.rename, self.quotes, self.validation, self.limit],
             "content": content,
-            "corpus": None if self.corpus is None else _described(self.corpus),
+            "corpus": None if self.corpus is None else described(self.corpus),
         }
 
     def _home(self, folder: Path, network: bool) -> Path:
@@ -311,10 +307,6 @@ class Task(Columns):
                 raise ScalingError(what, key=error.key, fix=error.fix) from None
             if example is not None:
                 yield example
-
-
-def _described(piece: Any) -> dict[str, Any]:
-    return {"kind": type(piece).__name__, **vars(piece)}
 
 
 def _is_whole(home: Path) -> bool:
