@@ -36,7 +36,8 @@ FORMAT = 1
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
-_OF_SET = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
+# A split, or one of another config; `kind` is the split that a config below names in its place.
+_OF_SET = dict.fromkeys(SPLITS, str | Mapping[Literal["config", "split", "kind"], str | None] | None)
 _OF_HUB = {"path": str, "revision": str, "config": str | None, **_OF_SET}
 METRICS: dict[str, Any] = {
     "class": "Accuracy",
