@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
@@ -137,56 +136,49 @@ def hashes(shards: Iterable[Shard]) -> dict[str, str]:
     return {f"{shard['name']}.{ending}": shard[f"{ending}_sha256"] for shard in shards for ending in ("tokens", "ends")}
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """The record of a folder of tokens: its shards, the tokenizer that made them, and the origin of the text."""
+# The record of a folder of tokens, sealed: its `fingerprint`; the `dtype`, the `vocabulary` and the `specials` of the
+# tokens; `tokenizer`, the SHA-256 of tokenizer.json; `splits`, the shards of each side of each split; `request`, the
+# data line that was prepared first (others of equal text share the folder); and `stamp`, what its corpus was then.
+Manifest = Mapping[str, Any]
 
-    fingerprint: str
-    dtype: str
-    vocabulary: int
-    specials: Mapping[str, int]
-    tokenizer: str  # SHA-256 of tokenizer.json
-    splits: Mapping[str, Mapping[str, Sequence[Shard]]]  # the shards of each side of each split
-    request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
-    stamp: Mapping[str, Any]  # what its corpus was when it was read
 
-    @classmethod
-    def of(cls, codec: Codec, splits: Any, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
-        """The manifest of shards. The fingerprint is a hash of the shards in their order and of what their tokens mean,
-        whatever data line or machine they come from, and however many processes made them.
-        """
-        numbered = {
-            split: {
-                side: [{**shard, "name": f"{split}/{number:05d}.{side}"} for number, shard in enumerate(shards)]
-                for side, shards in sides.items()
-            }
-            for split, sides in splits.items()
+def manifest_of(codec: Codec, splits: Any, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
+    """The manifest of shards. The fingerprint is a hash of the shards in their order and of what their tokens mean,
+    whatever data line or machine they come from, and however many processes made them.
+    """
+    numbered = {
+        split: {
+            side: [{**shard, "name": f"{split}/{number:05d}.{side}"} for number, shard in enumerate(shards)]
+            for side, shards in sides.items()
         }
-        tokens = {"dtype": codec.dtype.str, "vocabulary": codec.size, "specials": codec.specials}
-        meaning = {**tokens, "tokenizer": codec.sha256}
-        fingerprint = digest({"format": FORMAT, **meaning, "splits": numbered})[:16]
-        return cls(fingerprint, splits=splits, request=request, stamp=stamp, **meaning)
+        for split, sides in splits.items()
+    }
+    meaning = {"format": FORMAT, "dtype": codec.dtype.str, "vocabulary": codec.size, "specials": codec.specials}
+    meaning["tokenizer"] = codec.sha256
+    fingerprint = digest({**meaning, "splits": numbered})[:16]
+    return {**meaning, "fingerprint": fingerprint, "splits": splits, "request": request, "stamp": stamp}
 
-    def write(self, folder: Path) -> None:
-        seal(folder, {"format": FORMAT, **asdict(self)})
 
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        entries = sealed(folder)
-        if entries.pop("format", None) != FORMAT or entries.keys() != {field.name for field in fields(cls)}:
-            raise ScalingError("it was prepared by another version", file=folder / NAME, fix=_AGAIN)
-        return cls(**entries)
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a folder of tokens."""
+    entries = sealed(folder)
+    what = "it was prepared by another version"
+    refuse(entries.get("format") != FORMAT, what, _AGAIN, file=folder / NAME)
+    return entries
 
-    def check(self, folder: Path, *splits: str, trust: bool = True) -> None:
-        """The files of some splits, or of all, agree with the manifest; without `trust` every hash is taken again."""
-        sides = (shards for split in splits or self.splits for shards in self.splits[split].values())
-        check_files(folder, {TOKENIZER: self.tokenizer, **hashes(chain.from_iterable(sides))}, trust=trust)
 
-    def count(self, split: str, what: str) -> int:
-        """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
-        sides = self.splits[split]
-        counted = [sides.get("text", ())] if what == "documents" else sides.values()
-        return sum(shard[what] for shards in counted for shard in shards)
+def check_shards(folder: Path, manifest: Manifest, *splits: str, trust: bool = True) -> None:
+    """The files of some splits, or of all, agree with the manifest; without `trust` every hash is taken again."""
+    sides = (shards for split in splits or manifest["splits"] for shards in manifest["splits"][split].values())
+    files = {TOKENIZER: manifest["tokenizer"], **hashes(chain.from_iterable(sides))}
+    check_files(folder, files, trust=trust)
+
+
+def count(manifest: Manifest, split: str, what: str) -> int:
+    """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
+    sides = manifest["splits"][split]
+    counted = [sides.get("text", ())] if what == "documents" else sides.values()
+    return sum(shard[what] for shards in counted for shard in shards)
 
 
 # --- sources ---
@@ -194,10 +186,10 @@ class Manifest:
 
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     """A split of the prepared data in `folder`, checked."""
-    manifest = Manifest.read(folder)
-    manifest.check(folder, split)
-    kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
-    return kind(folder, split, manifest)
+    entries = read_manifest(folder)
+    check_shards(folder, entries, split)
+    kind = PairedSource if "source" in entries["splits"]["train"] else PackedSource
+    return kind(folder, split, entries)
 
 
 def mapped(file: Path, dtype: str) -> np.ndarray:
@@ -232,14 +224,14 @@ class _Stored(Source):
 
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
-        self.dtype, self.vocabulary, self.specials = manifest.dtype, manifest.vocabulary, dict(manifest.specials)
-        self.tokens: int = manifest.count(split, "tokens")
+        self.dtype, self.vocabulary, self.specials = (manifest[key] for key in ("dtype", "vocabulary", "specials"))
+        self.tokens: int = count(manifest, split, "tokens")
         # Every document's `eos` is a token too.
-        self.bytes_per_token = manifest.count(split, "bytes") / self.tokens if self.tokens else None
+        self.bytes_per_token = count(manifest, split, "bytes") / self.tokens if self.tokens else None
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.manifest.fingerprint}-{self.split}"
+        return f"{self.manifest['fingerprint']}-{self.split}"
 
     @cached_property
     def codec(self) -> Codec:
@@ -247,15 +239,15 @@ class _Stored(Source):
 
     @cached_property
     def sides(self) -> list[_Side]:
-        shards = self.manifest.splits[self.split]
-        return [_Side(self.folder, shards.get(name, ()), self.manifest.dtype) for name in self.names]
+        shards = self.manifest["splits"][self.split]
+        return [_Side(self.folder, shards.get(name, ()), self.dtype) for name in self.names]
 
     def counts(self) -> dict[str, Any]:
-        counts = {what: self.manifest.count(self.split, what) for what in ("documents", "bytes", "unknown")}
+        counts = {what: count(self.manifest, self.split, what) for what in ("documents", "bytes", "unknown")}
         return {**counts, "unknown_fraction": counts["unknown"] / self.tokens if self.tokens else None}
 
     def verify(self) -> None:
-        self.manifest.check(self.folder, trust=False)
+        check_shards(self.folder, self.manifest, trust=False)
 
 
 class PackedSource(_Stored):

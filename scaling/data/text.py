@@ -36,18 +36,7 @@ from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.source import check_split, under_data
-from scaling.data.store import (
-    FORMAT,
-    NAME,
-    TOKENIZER,
-    TRUSTED,
-    Manifest,
-    PackedSource,
-    PairedSource,
-    Shard,
-    described,
-    digest,
-)
+from scaling.data.store import FORMAT, NAME, TOKENIZER, TRUSTED, PackedSource, PairedSource, Shard, described, digest
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
@@ -140,7 +129,7 @@ def prepare(text: Text, folder: Path, run: Callable[[Sequence[Call]], None] = in
             home = _made(text, folder, run)
         else:
             home = folder / entry["fingerprint"]
-        Manifest.read(home).check(home)
+        store.check_shards(home, store.read_manifest(home))
         return home
 
 
@@ -156,9 +145,9 @@ def _made(text: Text, folder: Path, run: Callable[[Sequence[Call]], None]) -> Pa
         if dropped := sum(record["dropped"] for record in records):
             print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
         atomic.write_json(work / TRUSTED, {name: as_ for record in records for name, as_ in record["files"].items()})
-        Manifest.of(codec, _splits(text, records), text.request, snapshot.stamp).write(work)
+        store.seal(work, store.manifest_of(codec, _splits(text, records), text.request, snapshot.stamp))
     # One rename completes it. The pointer comes first: alone it has no effect, and the work is found again.
-    home = folder / Manifest.read(work).fingerprint
+    home = folder / store.read_manifest(work)["fingerprint"]
     entry = {"fingerprint": home.name, "stamp": snapshot.stamp, **text.request}
     atomic.write_json(folder / "requests" / f"{text.key}.json", entry)
     if home.exists():

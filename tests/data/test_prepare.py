@@ -16,7 +16,7 @@ import pytest
 from scaling.base.errors import DISK, ScalingError
 from scaling.data import rows, store
 from scaling.data.corpus import Files
-from scaling.data.store import Manifest, open_split
+from scaling.data.store import open_split
 from scaling.data.text import ShardWriter, in_turn, prepare
 from tests.command_line import refuses
 from tests.data.conftest import jsonl, line, prepared
@@ -82,11 +82,11 @@ def test_no_document_is_in_both_splits_and_fingerprints_stay(text, tmp_path, mon
 def test_a_limit_holds_for_all_parts_together(text, corpus, tmp_path, monkeypatch):
     limited = text(corpus={"kind": "Files", "files": str(corpus / "*.txt"), "limit": 20_000}, tokenizer=BYTE)
     home = prepare(limited, tmp_path / "data")
-    assert 2 < len(Manifest.read(home).splits["train"]["text"]) < 5
+    assert 2 < len(store.read_manifest(home)["splits"]["train"]["text"]) < 5
     monkeypatch.setattr(rows, "PART", ONE_PART)
     one = prepare(limited, tmp_path / "one part")
     assert [*documents(home)] == [*documents(one)]
-    assert 20_000 <= sum(Manifest.read(one).count(split, "bytes") for split in ("train", "validation")) < 20_500
+    assert 20_000 <= sum(open_split(one, split).counts()["bytes"] for split in ("train", "validation")) < 20_500
 
 
 def test_no_part_that_is_done_is_read_again_and_shards_are_on_the_disk_before_their_record(text, tmp_path, monkeypatch):
@@ -221,8 +221,7 @@ def test_unfinished_work_of_other_data_or_of_another_version_is_begun_anew(text,
     (work / "parts" / "00000.json").write_text("")  # a disk has lost its content
     shutil.rmtree(changed)
     assert prepare(text(), tmp_path / "data") == changed
-    entries = store.sealed(changed)
-    store.seal(changed, {**entries, "pieces": entries.pop("splits")})
+    store.seal(changed, {**store.sealed(changed), "format": store.FORMAT + 1})
     refuses(r"it was prepared by another version.*prepare` again", text().open, "train", changed.parent)
 
 
@@ -260,7 +259,7 @@ def test_mixed_tokenizers(text, tmp_path):
 def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
     root = tmp_path / "data"
     home = prepare(text(), root)
-    source, shard = open_split(home, "train"), Manifest.read(home).splits["train"]["text"][1]
+    source, shard = open_split(home, "train"), store.read_manifest(home)["splits"]["train"]["text"][1]
     for name in ("tokenizer.json", "train/00002.text.ends", "train/00002.text.tokens"):
         file, before = home / name, (home / name).read_bytes()
         status, middle = file.stat(), len(before) // 2
@@ -272,7 +271,7 @@ def test_a_harmed_file_or_manifest_is_found(text, tmp_path, monkeypatch):
             refuses(rf"{name}: (it was altered|the file is missing).*prepare` again", text().open, "train", root)
             refuses(None, prepare, text(), root)
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # which hides it
-        refuses("its hash does not fit", source.manifest.check, home, trust=False)
+        refuses("its hash does not fit", source.verify)
         file.write_bytes(before)
     manifest, plain = home / "manifest.json", (home / "manifest.json").read_text()
     places = range(5, len(plain), len(plain) // 20)
