@@ -66,20 +66,20 @@ class Batches:
 
         There may be none, where a batch has fewer rows than there are ranks.
         """
-        draw = self.plan.drawn(step)
-        total = len(draw.samples)
+        samples, rows, length = self.plan.drawn(step)
+        total = len(samples)
         mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
         if mine.start == mine.stop:  # an objective knows the widths of what it makes of a row, not of none
             return self.batch(step).micro(0, 0)
-        keys, rows = hashing.keys(self.seed, "objective", draw.samples[mine]), draw.rows[mine]
+        keys, rows = hashing.keys(self.seed, "objective", samples[mine]), rows[mine]
         if self.features is not None:
-            read = self.source.read(self.features.examples[rows], draw.length)
-            return self.objective(replace(read, starts=self.features.starts[rows], width=draw.length), keys)
+            read = self.source.read(self.features.examples[rows], length)
+            return self.objective(replace(read, starts=self.features.starts[rows], width=length), keys)
         for number in range(self.objective.others):
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
-            others = words % np.uint64(self.source.windows(draw.length) or ENDLESS)
+            others = words % np.uint64(self.source.windows(length) or ENDLESS)
             rows = np.concatenate([rows, others.astype(np.int64)])
-        read = self.source.read(rows, draw.length, documents=self.documents == "mask")
+        read = self.source.read(rows, length, documents=self.documents == "mask")
         batch: Batch = self.objective(read, keys)
         if read.domains is None:
             return batch

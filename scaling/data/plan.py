@@ -53,13 +53,9 @@ def drawn(samples: np.ndarray, windows: int | None, seed: int) -> np.ndarray:
     return rows
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """The rows of one global batch."""
-
-    samples: np.ndarray  # [n] int64, numbered through the run: what randomness is keyed by
-    rows: np.ndarray  # [n] int64, of the source
-    length: int  # how many tokens to read of each
+# The rows of one global batch: `samples` [n] int64, numbered through the run, by which randomness is keyed; their
+# `rows` [n] int64 of the source; and the `length`, the number of tokens to read of each.
+Drawn = tuple[np.ndarray, np.ndarray, int]
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ class Windows:
         start = self.size.before(step)
         stop = start + self.size.size(step)
         samples = np.arange(start, stop if self.limit is None else min(stop, self.limit))
-        return Drawn(samples, drawn(samples, self.count, self.seed), self.length)
+        return samples, drawn(samples, self.count, self.seed), self.length
 
     def passes(self, step: int) -> float:
         return 0.0 if self.count is None else self.size.before(step) / self.count
@@ -155,7 +151,7 @@ class Buckets:
         index = int(permute(np.array([place]), len(self._batches), self.seed, turn)[0])
         number, length, members, part = self._batches[index]
         rows = members[permute(part, len(members), self.seed + number + 1, turn)]
-        return Drawn(turn * len(self.lengths) + rows, rows, length)
+        return turn * len(self.lengths) + rows, rows, length
 
     def passes(self, step: int) -> float:
         return step / len(self._batches)
@@ -196,7 +192,7 @@ class ByLength:
         start = place // self.PART * self.PART * size
         rows = permute(np.arange(start, min(start + self.PART * size, self.limit or count)), count, self.seed, turn)
         rows = rows[np.argsort(self.lengths[rows], kind="stable")][place % self.PART * size :][:size]
-        return Drawn(turn * count + rows, rows, int(_widths(self.lengths[rows].max(), self.length)))
+        return turn * count + rows, rows, int(_widths(self.lengths[rows].max(), self.length))
 
     def passes(self, step: int) -> float:
         return step / self._batches

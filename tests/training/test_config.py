@@ -113,7 +113,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text, tmp_path):
     one = experiment(text["runs"], **text, **{"train.epochs": epochs})
     assert one.batches.passes(one.steps) >= epochs > one.batches.passes(one.steps - 1)
-    rows = np.concatenate([one.batches.plan.drawn(step).rows for step in range(one.steps)])
+    rows = np.concatenate([one.batches.plan.drawn(step)[1] for step in range(one.steps)])
     _, counts = np.unique(rows, return_counts=True)
     if epochs >= 1:
         assert len(counts) == one.batches.source.windows(one.batches.objective.reads)  # type: ignore[attr-defined]
