@@ -50,8 +50,7 @@ def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     by_run = {line["run"]: line for plan in plans for line in rows(ledger, plan)}
     table = list(by_run.values()) or [_unplanned(ledger, run) for run in ledger.runs()]
     refuse(not table, "the ledger holds no runs", "train some, or give a table of runs", file=folder)
-    columns = dict.fromkeys(name for line in table for name in line)
-    return load_points([{**columns, **line} for line in table], name=str(folder), **choices)
+    return load_points(table, name=str(folder), **choices)
 
 
 def _studies(folder: Path) -> tuple[Ledger, list[str]] | None:
