@@ -61,7 +61,7 @@ class Snapshot:
 
     def numbers(self) -> tuple[list[int], list[int]]:
         """The numbers of the parts that are held out, and of the others."""
-        held_out = [number for number, part in enumerate(self.parts) if is_held_out_part(part)]
+        held_out = [number for number, part in enumerate(self.parts) if part.get("split") == "validation"]
         return held_out, [number for number in range(len(self.parts)) if number not in held_out]
 
     def documents(self) -> Iterator[Document]:
@@ -70,10 +70,6 @@ class Snapshot:
             chain.from_iterable(self.corpus.read(self.parts[n]) for n in side) for side in self.numbers()
         )
         return chain(held_out, until(others, self.limit))
-
-
-def is_held_out_part(part: Part) -> bool:
-    return part.get("split") == "validation"
 
 
 def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:

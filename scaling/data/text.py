@@ -34,7 +34,7 @@ from scaling.config.schema import Recipe, piece_of
 from scaling.data import rows, store
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
-from scaling.data.documents import Corpus, Part, Snapshot, Splitter, is_held_out_part, size, until
+from scaling.data.documents import Corpus, Part, Snapshot, Splitter, size, until
 from scaling.data.source import check_split, under_data
 from scaling.data.store import FORMAT, NAME, TOKENIZER, TRUSTED, PackedSource, PairedSource, Shard, described, digest
 
@@ -271,7 +271,7 @@ def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, l
                     shards[split, side] = ShardWriter(work, f"{split}/{number:05d}.{side}", codec, files)
                 shards[split, side].add(texts, ids)
         closed = [shard.close() for shard in shards.values()]
-    if is_held_out_part(part):
+    if part.get("split") == "validation":
         atomic.write(work / "parts" / f"{number:05d}.hashes", np.array(sorted(splitter.held_out), np.uint64).tobytes())
     stamps = {name: [*rows.seen(work / name), sha256] for name, sha256 in store.hashes(closed).items()}
     record = {"shards": closed, "bytes": read, "dropped": splitter.dropped, "files": stamps}

@@ -165,8 +165,8 @@ class Columns:
                 answer = sorted({self.class_of(label) for label in listed(value, "classes")})
                 return {"answer": answer, "target": ", ".join(self.names[label] for label in answer) or "none"}
             case "number":
-                answer = _number(value)
-                return {"answer": answer, "target": written(answer)}
+                answer = _number(value)  # as text to the nearest fifth (Raffel et al. 2019, section 2.3, of STS-B)
+                return {"answer": answer, "target": f"{round(answer * 5) / 5:.1f}"}
             case "options":
                 right = self._option(several[0], texts[1:])
                 answer = list(map(str, value)) if several is value else right
@@ -228,11 +228,6 @@ def listed(value: Any, answer: Answer) -> list[Any]:
         labels = map(str.strip, value.split("," if answer == "classes" else None))
         return [label for label in labels if label]
     return list(value) if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
-
-
-def written(number: float) -> str:
-    """A number as text, to the nearest fifth. (Raffel et al. 2019, section 2.3, of STS-B)"""
-    return f"{round(number * 5) / 5:.1f}"
 
 
 def _number(value: Any) -> float:
