@@ -126,7 +126,8 @@ class Task(Columns):
         with under_data():
             home = self._home(folder, network=False)
             meta = store.sealed(home)
-            refuse(split not in meta["splits"], f"the task has no {split} split", "name its file", key=f"files.{split}")
+            place, fix = ("hub", "name that of the set") if self.hub else ("files", "name its file")
+            refuse(split not in meta["splits"], f"the task has no {split} split", fix, key=f"{place}.{split}")
         for leak in meta["leaks"]:
             _warn(leak)
         splits = {name: _split(home / f"{name}.npz") for name in ("train", "validation", split)}
