@@ -1,4 +1,4 @@
-"""JSON lines: a record a line, with the file and the line of each mistake; and JSON in whole files."""
+"""JSON lines: a record a line, with the file and the line of each mistake; JSON in whole files; nested values."""
 
 from __future__ import annotations
 
@@ -101,6 +101,27 @@ def _within(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
+def completed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with all fields that one of them has, those within fields too."""
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record.setdefault(name, None) for record in records]
+        listed = (value if isinstance(value, list) else [value] for value in values)
+        completed([each for several in listed for each in several if isinstance(each, dict)])
+    return records
+
+
+# Nested values
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested mappings and lists with their leaves changed."""
+    if isinstance(value, Mapping):
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, change) for item in value]
+    return change(value)
+
+
 def flat(
     tree: Mapping[str, Any], is_leaf: Callable[[Mapping[str, Any]], object] = operator.not_, above: str = ""
 ) -> dict[str, Any]:
@@ -112,12 +133,3 @@ def flat(
         else:
             leaves[f"{above}{key}"] = value
     return leaves
-
-
-def completed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records with all fields that one of them has, those within fields too."""
-    for name in dict.fromkeys(name for record in records for name in record):
-        values = [record.setdefault(name, None) for record in records]
-        listed = (value if isinstance(value, list) else [value] for value in values)
-        completed([each for several in listed for each in several if isinstance(each, dict)])
-    return records

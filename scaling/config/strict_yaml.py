@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from scaling.base.errors import ScalingError, check_regular, from_os, refuse
+from scaling.base.json_lines import mapped
 
 COMMAND_LINE = "command line"  # a place without lines
 MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 20, 50_000, 32
@@ -172,11 +173,11 @@ def word(text: str) -> Any:
 
 def values(tree: Any, *, quantities: bool = False) -> Any:
     """The tree with the values of its unquoted words; `4k` and `20M` are numbers where `quantities` are meant."""
-    if isinstance(tree, dict):
-        return {key: values(value, quantities=quantities) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [values(item, quantities=quantities) for item in tree]
-    if not isinstance(tree, Unquoted):
-        return tree
-    number = quantity(tree) if quantities else None
-    return scalar(tree) if number is None else number
+
+    def value(leaf: Any) -> Any:
+        if not isinstance(leaf, Unquoted):
+            return leaf
+        number = quantity(leaf) if quantities else None
+        return scalar(leaf) if number is None else number
+
+    return mapped(tree, value)

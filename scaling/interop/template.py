@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.json_lines import mapped
 from scaling.config import schema
 from scaling.config.schema import overlay, walk
 from scaling.config.shape import Shape
-from scaling.ledger.document import differences, mapped
+from scaling.ledger.document import differences
 from scaling.model.two_towers import TOWER
 
 # Tensors

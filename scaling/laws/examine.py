@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, plural, refuse
+from scaling.base.json_lines import mapped
 from scaling.laws.approaches import PowerLaw, bias, envelope, isoflop
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import Choice, HeldOut, back_test, judge
@@ -206,7 +207,7 @@ def examine(
         "optima": optima,
         **({} if choice is None else {"choice": choice.to_json()}),
     }
-    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, choice)
+    return Fit(mapped(document, plain), fit.points, bounds, fit, tested, method, level, choice)
 
 
 def check_target(form: Law, target: Mapping[str, float]) -> None:
@@ -420,7 +421,7 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
         "points": _counts(points),
         **more,
     }
-    return Fit(plain(document), points, bounds, drawn=drawn)
+    return Fit(mapped(document, plain), points, bounds, drawn=drawn)
 
 
 def _counts(points: Points) -> Document:
@@ -435,15 +436,11 @@ def _counts(points: Points) -> Document:
     }
 
 
-def plain(value: Any) -> Any:
-    """Dicts, lists and numbers that JSON has: what is not finite is null."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
+def plain(leaf: Any) -> Any:
+    """A value that JSON has: what is not finite is null."""
+    if isinstance(leaf, float) and not math.isfinite(leaf):
         return None
-    return value.item() if isinstance(value, np.generic) else value
+    return leaf.item() if isinstance(leaf, np.generic) else leaf
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:

@@ -13,14 +13,14 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
-from scaling.base.json_lines import flat
+from scaling.base.json_lines import flat, mapped
 
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
@@ -58,15 +58,6 @@ def parse(content: bytes) -> Any:
 def spelled(value: Any) -> Any:
     """The value with numbers that are not finite as strings, as JSON holds them."""
     return mapped(value, lambda leaf: json.dumps(leaf) if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Nested mappings and lists with their leaves changed."""
-    if isinstance(value, Mapping):
-        return {key: mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [mapped(item, change) for item in value]
-    return change(value)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, nearest, refuse, under
+from scaling.base.json_lines import mapped
 from scaling.base.numbers import Fraction, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
 from scaling.config.compose import load, table_file
@@ -21,7 +22,6 @@ from scaling.config.document import Config, document, of_values
 from scaling.config.files import find, shipped
 from scaling.config.schema import check_keys
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
-from scaling.ledger.document import mapped
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from scaling.base.json_lines import mapped
 from scaling.config.document import Config
-from scaling.ledger.document import mapped
 
 if TYPE_CHECKING:
     import wandb

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from scaling.base.errors import CONTROL, ScalingError
+from scaling.base.json_lines import flat
 from scaling.base.numbers import MOST_ROWS, PositiveInt, Range
 from scaling.base.printing import cell
 from scaling.config import schema
