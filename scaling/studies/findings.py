@@ -194,6 +194,7 @@ def _fitted(findings: Findings, setup: Mapping[str, str], announce: Announce) ->
     from scaling.laws.compare import coded
     from scaling.laws.examine import examine
     from scaling.laws.figures import figures_of_law
+    from scaling.laws.held_out import split_held_out
     from scaling.laws.horizon import excess_of_short_cooldowns, horizon, tuned
     from scaling.laws.points import group_of
     from scaling.training.finetune import name_of
@@ -202,7 +203,7 @@ def _fitted(findings: Findings, setup: Mapping[str, str], announce: Announce) ->
     if name is None:
         raise ScalingError("the study asks for none")
     variants = list(dict.fromkeys(row["row"] for row in findings.rows if "row" in row))
-    train, test = _split(points)
+    train, test = split_held_out(points, None)
     group = group_of(train)
     announce(f"fit {name} to {plural(len(train), 'run')}")
     if len(variants) > 1:  # one floor for all rows, which read the same data; all else is each row's own
@@ -244,12 +245,6 @@ def _fitted(findings: Findings, setup: Mapping[str, str], announce: Announce) ->
     return replace(findings, fit=fit, tasks=tuple(tasks))
 
 
-def _split(points: Points) -> tuple[Points, Points | None]:
-    """The points to fit and those held out, where there are any."""
-    held_out = points.numbers("held_out") > 0
-    return points.hold_out(held_out) if held_out.any() else (points, None)
-
-
 def picture_of(task: str) -> str:
     """The name of the picture of a task's score."""
     return f"{task}_accuracy_against_loss"
@@ -260,6 +255,7 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
     from scaling.laws.figures import loss_against
+    from scaling.laws.held_out import split_held_out
     from scaling.laws.horizon import horizon
     from scaling.laws.points import group_of
     from scaling.laws.written import constrained_law
@@ -267,7 +263,7 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
     refuse(question.compares_rows, "a law for each row has no second step", key=task)
     points = _scored(points, task)
     form, fixed = constrained_law(composed(named(name), named("task_sigmoid")), points)
-    train, test = _split(points)
+    train, test = split_held_out(points, None)
     if test is not None and not np.isfinite(test["accuracy"]).any():
         test = None
     both = fit_two_steps(form, train, fixed=fixed, group=group_of(train))

@@ -171,16 +171,19 @@ def test_an_unfinished_study_states_how_far_it_is(tmp_path):
         assert words in text
 
 
-def test_too_few_runs_for_a_law_are_shown_without_one(tmp_path, capsys):
-    ledger, _ = make_study(tmp_path, outcome=lambda place: "finished" if place < 2 else None)
-    reason = "There is no law: N has one value, so no law in it can be seen"
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [((0, 1), "N has one value, so no law in it can be seen"), ((9,), "hold-out holds out every run")],
+)
+def test_too_few_runs_for_a_law_are_shown_without_one(places, why, tmp_path, capsys):
+    ledger, _ = make_study(tmp_path, outcome=lambda place: "finished" if place in places else None)
+    reason, counted = f"There is no law: {why}", f"{len(places)} finished, {10 - len(places)} not done"
     report = scaling.report("small", runs=ledger.root, progress=False)
-    assert capsys.readouterr().err == ""
-    assert reason in str(report)
+    assert (capsys.readouterr().err, reason in str(report)) == ("", True)
     text = unescape(report.page.read_text(encoding="utf-8"))
-    assert all(words in text for words in (">no law yet<", reason, "2 finished, 8 not done"))
+    assert [words for words in (">no law yet<", reason, counted) if words not in text] == []
     assert not (report.page.parent / "fit.json").exists()
-    with pytest.raises(ScalingError, match="there is no law: N has one value"):
+    with pytest.raises(ScalingError, match=f"there is no law: {why}"):
         _ = report.fit
 
 
