@@ -259,7 +259,11 @@ def figures_of_law(
     form, points, residual = fit.form, fit.points, {"residuals": residuals(fit)}
     if form.axes != form.inputs:
         return residual
-    figures = curves_of_law(fit, test and test.points, level=level, method=method and "t")
+    axes = [*form.inputs, *(["C"] if {"N", "D"} <= set(form.inputs) else [])]
+    figures = {
+        f"{form.target}_against_{axis}": loss_against(fit, axis, test and test.points, level, method and "t")
+        for axis in axes
+    }
     if set(form.inputs) == {"N", "D"}:
         figures["contours"] = contours(fit)
     figures |= residual
@@ -267,14 +271,6 @@ def figures_of_law(
         with suppress(ScalingError):  # a law of other columns needs no N, D or loss
             figures["learning_curves"] = learning_curves(points)
     return figures if test is None else {**figures, "extrapolation": extrapolation(fit, test)}
-
-
-def curves_of_law(
-    fit: FittedLaw, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "t"
-) -> dict[str, Picture]:
-    """Return the figures of a law along each of its columns, and along compute, by name."""
-    axes = [*fit.form.inputs, *(["C"] if {"N", "D"} <= set(fit.form.inputs) else [])]
-    return {f"{fit.form.target}_against_{axis}": loss_against(fit, axis, held_out, level, method) for axis in axes}
 
 
 def loss_against(

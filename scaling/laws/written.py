@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import nearest, refuse
 from scaling.config.schema import check_keys
 from scaling.laws.catalogue import named
 from scaling.laws.formula import Expression, evaluate, names, parse
@@ -99,10 +99,8 @@ def _read(path: str) -> dict[str, Any]:
     from scaling.config.document import document
 
     config = document(path)
-    try:
+    with config.placing():
         law = check_keys(config.tree, KEYS, "a law")
-    except ScalingError as error:
-        raise config.place(error) from None
     refuse("formula" not in law, "has no formula", "write formula: E + A*N^-a + B*D^-b", file=path, key="formula")
     if any(len(pair) != 2 for pair in law.get("bounds", {}).values()):
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
