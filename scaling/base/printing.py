@@ -177,11 +177,20 @@ def markdown_text(text: str) -> str:
     return text.translate(MARKDOWN)
 
 
-def columns(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table as text. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
+def titled(
+    caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
+) -> Table | None:
+    """A table of rows of titles with cells, where there are rows; each has the same titles."""
+    if not rows:
+        return None
+    return Table(caption, [title for title, _ in rows[0]], [[cell for _, cell in row] for row in rows], words, notes)
+
+
+def tabulate(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table of values. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
     cells = [list(map(cell, row)) for row in rows]
     numeric = [all(_NUMBER.match(row[place]) for row in cells) and bool(cells) for place in range(len(titles))]
-    return Table("", titles, cells, [place for place, is_number in enumerate(numeric) if not is_number]).text()
+    return Table("", titles, cells, [place for place, is_number in enumerate(numeric) if not is_number])
 
 
 def cell(value: Any) -> str:
@@ -191,11 +200,6 @@ def cell(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table of values for a notebook."""
-    return Table("", titles, [list(map(cell, row)) for row in rows]).html()
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> str:
@@ -227,10 +231,8 @@ def scientific(value: float, digits: int = 2) -> str:
     return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
-def interval(bounds: Mapping[str, Any] | None, digits: str = ".4f") -> str:
+def interval(bounds: Mapping[str, Any], digits: str = ".4f") -> str:
     """`[low, high]`; an end that is open is said to be."""
-    if bounds is None:
-        return ""
     low, high = ("open" if bounds[end] is None else f"{bounds[end]:{digits}}" for end in ("low", "high"))
     return f"[{low}, {high}]"
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import plural, refuse
-from scaling.base.printing import Table, TableResult, percent
+from scaling.base.printing import Table, TableResult, percent, titled
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.formula import is_empty, numeric
 from scaling.laws.held_out import held_out_runs
@@ -29,7 +29,7 @@ from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
-from scaling.laws.report import estimates, four_decimals, low_to_high, signed, titled
+from scaling.laws.report import estimates, four_decimals, low_to_high, signed
 from scaling.laws.solver import Effort, choose, draw, minimise
 
 MOST_STEPS = 10**8  # of a curve, whose schedule is an array

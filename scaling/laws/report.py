@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.base.errors import plural
-from scaling.base.printing import GREEK, Table, TableResult, percent, short
+from scaling.base.printing import GREEK, Table, TableResult, percent, short, titled
 
 Row = Mapping[str, Any]
 
@@ -100,15 +100,6 @@ class Report(TableResult):
             yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
         if figures := document.get("figures"):
             yield f"figures: {Path(figures[0]).parent}"
-
-
-def titled(
-    caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
-) -> Table | None:
-    """A table of rows of titles with cells, where there are rows; each has the same titles."""
-    if not rows:
-        return None
-    return Table(caption, [title for title, _ in rows[0]], [[cell for _, cell in row] for row in rows], words, notes)
 
 
 def choice(document: Row) -> Table | None:

@@ -14,7 +14,7 @@ import yaml
 from scaling.base.errors import plural
 from scaling.base.json_lines import flat
 from scaling.base.markup import Block
-from scaling.base.printing import Table, scientific, span
+from scaling.base.printing import scientific, span, titled
 from scaling.config.compose import override
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import text
@@ -25,9 +25,6 @@ from scaling.studies.predictions import calibration, registered, track_record
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
-
-Spec = Mapping[str, Any]
-
 
 Record = Mapping[str, Any]
 """What the ledger alone knows of a study, in words; record.json of a kept report.
@@ -108,7 +105,6 @@ def study_yaml(findings: Findings, command: str) -> str:
 
 # Decisions of an adaptive study
 
-HEADS = ("run", "why", "known runs", "half-width known", "half-width expected after", "FLOPs", "FLOPs in all")
 WHY = {
     "reached": "the goal is reached: the last two looks were narrow enough",
     "budget": "the budget pays for no further candidate",
@@ -118,8 +114,24 @@ WHY = {
 
 def chosen(decisions: Sequence[Decision]) -> list[Block]:
     """The decisions of an adaptive study, as a sentence and a table; empty where the study is not adaptive."""
+    rows = [
+        [
+            ("run", decision.get("name", "none")),
+            ("why", _why(decision)),
+            ("known runs", str(len(decision["known"]))),
+            ("half-width known", _width(decision["half_width"], decision["goal"])),
+            (
+                "half-width expected after",
+                _width(decision["expected_half_width"], decision["goal"]) if "run" in decision else "",
+            ),
+            ("FLOPs", scientific(decision["flops"]) if "run" in decision else ""),
+            ("FLOPs in all", scientific(decision["spent"])),
+        ]
+        for decision in decisions
+    ]
     caption = "Each decision in its order: half the width of the 95% interval, before the run and as expected after it."
-    return [sentence(decisions), Table(caption, HEADS, list(map(_row, decisions)), (0, 1))] if decisions else []
+    table = titled(caption, rows, (0, 1))
+    return [] if table is None else [sentence(decisions), table]
 
 
 def sentence(decisions: Sequence[Decision]) -> str:
@@ -131,19 +143,16 @@ def sentence(decisions: Sequence[Decision]) -> str:
     return f"The goal is {last['goal']}. {spent} give {width}: {state}."
 
 
-def _row(decision: Decision) -> list[str]:
-    goal, spent = decision["goal"], scientific(decision["spent"])
-    runs_before = str(len(decision["known"])), _width(decision["half_width"], goal)
+def _why(decision: Decision) -> str:
+    """Why a run was chosen, or why none was."""
     if "run" not in decision:
-        return ["none", WHY[decision["concluded"]], *runs_before, "", "", spent]
-    why = "spread over the columns for little cost: no law is known yet"
-    if decision["reason"] != "spread":
-        weights = ", ".join(f"{law['law']} {law['weight']:.2f}" for law in decision["laws"])
-        others = [f"; next: {other['name']} ({other['score']:.0%} of that)" for other in decision["others"][:1]]
-        laws = f"; laws: {weights}" if len(decision["laws"]) > 1 else ""
-        why = f"narrows it most per FLOP{''.join(others)}{laws}"
-    expected = _width(decision["expected_half_width"], goal)
-    return [decision["name"], why, *runs_before, expected, scientific(decision["flops"]), spent]
+        return WHY[decision["concluded"]]
+    if decision["reason"] == "spread":
+        return "spread over the columns for little cost: no law is known yet"
+    weights = ", ".join(f"{law['law']} {law['weight']:.2f}" for law in decision["laws"])
+    others = [f"; next: {other['name']} ({other['score']:.0%} of that)" for other in decision["others"][:1]]
+    laws = f"; laws: {weights}" if len(decision["laws"]) > 1 else ""
+    return f"narrows it most per FLOP{''.join(others)}{laws}"
 
 
 def _width(half_width: float | None, goal: str) -> str:
@@ -157,7 +166,7 @@ def _width(half_width: float | None, goal: str) -> str:
 MOST = 4  # different values that are stated one by one
 
 
-def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
+def setup(specs: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
     """How the runs were trained, as their specs state it, by the names of `scaling.laws.points.SETUP`. Where the runs
     differ it is each value, or the range of numbers; `results` state how often data are repeated.
     """

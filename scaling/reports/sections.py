@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.base.errors import plural
 from scaling.base.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
-from scaling.base.printing import Html, Table, join, scientific, short, tag
+from scaling.base.printing import Html, Table, join, scientific, short, tag, titled
 from scaling.laws.compare import COMPUTE
 from scaling.laws.horizon import KNOBS
 from scaling.laws.horizon import sentence as next_run
@@ -115,15 +114,16 @@ def _covered(document: Document) -> str | None:
 
 def compared(document: Document) -> Table | None:
     """The other laws that the study requested."""
-    cells = []
-    for row in document["compared"]:
-        if "reason" in row:
-            cells.append((row["law"], row["reason"], "", ""))
-        else:
-            error = "" if row["held_out"] is None else largest_error(row["held_out"])
-            cells.append((row["law"], f"{row['aicc']:.1f}", f"{row['weight']:.2f}", error))
-    heads = ("law", "AICc", "weight", "largest held-out error")
-    return Table("Other laws of the same runs, the likeliest first.", heads, cells) if cells else None
+    rows = [
+        [
+            ("law", row["law"]),
+            ("AICc", row["reason"] if "reason" in row else f"{row['aicc']:.1f}"),
+            ("weight", f"{row['weight']:.2f}" if "weight" in row else ""),
+            ("largest held-out error", largest_error(row["held_out"]) if row.get("held_out") else ""),
+        ]
+        for row in document["compared"]
+    ]
+    return titled("Other laws of the same runs, the likeliest first.", rows)
 
 
 def test(findings: Findings, document: Document) -> list[Block]:
@@ -162,26 +162,32 @@ def rows(findings: Findings) -> list[Block]:
     document, pairs = findings.document, advantages(findings)
     if not pairs:
         return []
-    sizes, rows = sorted({size for _, size in pairs}), dict.fromkeys(row for row, _ in pairs)
-    cells = [[row, *(scatter(pairs[row, size]) if (row, size) in pairs else "" for size in sizes)] for row in rows]
-    baseline = findings.rows[0]["row"]
+    sizes, baseline = sorted({size for _, size in pairs}), findings.rows[0]["row"]
+    rows = [
+        [
+            ("row", row),
+            *((f"N = {short(size)}", scatter(pairs[row, size]) if (row, size) in pairs else "") for size in sizes),
+        ]
+        for row in dict.fromkeys(row for row, _ in pairs)
+    ]
     caption = f"Loss over that of {baseline}, less one; ± the standard deviation between pairs of one size."
-    table = Table(caption, ("row", *(f"N = {short(size)}" for size in sizes)), cells)
-    return [*([exponents(document["rows"])] if "rows" in document else []), table]
+    return _present(exponents(document["rows"]) if "rows" in document else None, titled(caption, rows))
 
 
-def exponents(rows: Mapping[str, Any]) -> Table:
+def exponents(rows: Mapping[str, Any]) -> Table | None:
     """The exponents of each row, and their differences from the first row's."""
-    kinds = list(dict.fromkeys(line["name"] for line in rows["exponents"]))
-    cells: dict[str, list[str]] = {}
+    of_rows: dict[str, list[tuple[str, str]]] = {}
     for line in rows["exponents"]:
-        value = significant(line["estimate"], line["low"], line["high"])
-        less = difference(line) if line["difference"] else ""
-        cells.setdefault(line["row"], [line["row"]]).extend((value, ends(line), less))
-    of_kinds = [(exponent(name), "interval", f"less that of {rows['baseline']}") for name in kinds]
-    compute = " γ = αβ/(α + β) is that of compute spent best." if COMPUTE in kinds else ""
-    caption = f"Exponents of each row’s law, with one floor for all.{compute}"
-    return Table(caption, ["row", *chain(*of_kinds)], list(cells.values()))
+        of_rows.setdefault(line["row"], [("row", line["row"])]).extend(
+            [
+                (exponent(line["name"]), significant(line["estimate"], line["low"], line["high"])),
+                ("interval", ends(line)),
+                (f"less that of {rows['baseline']}", difference(line) if line["difference"] else ""),
+            ]
+        )
+    has_compute = any(line["name"] == COMPUTE for line in rows["exponents"])
+    compute = " γ = αβ/(α + β) is that of compute spent best." if has_compute else ""
+    return titled(f"Exponents of each row’s law, with one floor for all.{compute}", list(of_rows.values()))
 
 
 def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Table:
@@ -229,22 +235,30 @@ def trust(findings: Findings, document: Document) -> list[Block]:
         "condition number": "unbounded" if condition is None else f"{condition:.3g}",
     }
     setup = [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
-    table = [rungs(tuned)] if tuned else []
-    return [Items(doubts) if doubts else none, *table, Pairs(fit), *figures(findings, DOUBT), *setup]
+    table = rungs(tuned) if tuned else None
+    return _present(Items(doubts) if doubts else none, table, Pairs(fit), *figures(findings, DOUBT), *setup)
 
 
-def rungs(tuned: Document) -> Table:
+def rungs(tuned: Document) -> Table | None:
     """The best rate and batch of each rung, and what it loses by those that it was trained with."""
-    cells = []
-    for rung in tuned["rungs"]:
-        best, lost = rung["best"], rung["left"]
-        share = {end: None if lost[end] is None else 100 * lost[end] for end in ("low", "high")}
-        size = [KNOBS[rung["knob"]], short(rung["N"]), short(rung["D"]), f"{rung['used']:g}"]
-        best_value = "open" if best["estimate"] is None else f"{best['estimate']:.3g}"
-        lost_value = "open" if lost["estimate"] is None else percent(lost["estimate"])
-        cells.append([*size, best_value, ends(best), lost_value, f"{ends(share)} %"])
-    heads = ["knob", "N", "D", "used", "best", "95% interval", "lost", "95% interval"]
-    return Table("What each rung loses by its learning rate and by its batch (in tokens).", heads, cells)
+    rows = [
+        [
+            ("knob", KNOBS[rung["knob"]]),
+            *((name, short(rung[name])) for name in "ND"),
+            ("used", f"{rung['used']:g}"),
+            ("best", "open" if rung["best"]["estimate"] is None else f"{rung['best']['estimate']:.3g}"),
+            ("95% interval", ends(rung["best"])),
+            ("lost", "open" if rung["left"]["estimate"] is None else percent(rung["left"]["estimate"])),
+            ("95% interval", _ends_in_percent(rung["left"])),
+        ]
+        for rung in tuned["rungs"]
+    ]
+    return titled("What each rung loses by its learning rate and by its batch (in tokens).", rows)
+
+
+def _ends_in_percent(interval: Mapping[str, Any]) -> str:
+    shares = {end: None if interval[end] is None else 100 * interval[end] for end in ("low", "high")}
+    return f"{ends(shares)} %"
 
 
 def made(findings: Findings, record: Record) -> list[Block]:
@@ -264,17 +278,22 @@ def farther(findings: Findings, document: Document) -> list[Block]:
     horizon = document["horizon"]
     if horizon is None:
         return []
-    tasks = [task for task in findings.tasks if task.get("horizon")]
-    names = [name for name in "ND" if name in horizon["predictions"][0]]
-    heads = ["compute", "C", *names, "loss", "interval of the mean", "interval of a new run"]
-    cells = []
-    for place, row in enumerate(horizon["predictions"]):
-        scores = [task["horizon"]["predictions"][place] for task in tasks]
-        sizes = [scientific(row["C"]), *(short(row[name]) for name in names)]
-        of_run = ends(row["interval_run"]) + ("" if row["tested"] else " (untested)")
-        loss = [f"{row['loss']:.4f}", ends(row["interval_mean"]), of_run]
-        of_tasks = [f"{score['accuracy']:.3f} {ends(score['interval_run'])}" for score in scores]
-        cells.append([f"{row['times']:g} ×", *sizes, *loss, *of_tasks])
+    scores = {task["task"]: task["horizon"]["predictions"] for task in findings.tasks if task.get("horizon")}
+    rows = [
+        [
+            ("compute", f"{row['times']:g} ×"),
+            ("C", scientific(row["C"])),
+            *((name, short(row[name])) for name in "ND" if name in row),
+            ("loss", f"{row['loss']:.4f}"),
+            ("interval of the mean", ends(row["interval_mean"])),
+            ("interval of a new run", ends(row["interval_run"]) + ("" if row["tested"] else " (untested)")),
+            *((f"{task}, interval of a new run", _score(of_task[place])) for task, of_task in scores.items()),
+        ]
+        for place, row in enumerate(horizon["predictions"])
+    ]
     caption = f"The compute-optimal run at times the compute of the largest, {scientific(horizon['largest'])} FLOPs."
-    heads += [f"{task['task']}, interval of a new run" for task in tasks]
-    return [Table(caption, heads, cells), f"{next_run(horizon)}."]
+    return _present(titled(caption, rows), f"{next_run(horizon)}.")
+
+
+def _score(predicted: Mapping[str, Any]) -> str:
+    return f"{predicted['accuracy']:.3f} {ends(predicted['interval_run'])}"

@@ -17,7 +17,7 @@ from scipy.special import stdtr
 
 from scaling.base.errors import refuse
 from scaling.base.printing import Table as Shown
-from scaling.base.printing import short
+from scaling.base.printing import short, titled
 from scaling.laws.points import load_points
 from scaling.studies.tasks import SCORE
 from scaling.tables.results import Results
@@ -170,13 +170,21 @@ def of_study(path: Path, rows: Collection[str]) -> list[Decision] | None:
     return [decision for small in scales[:-1] if (decision := decide(small, scales[-1])) is not None]
 
 
-def shown(made: Sequence[Decision]) -> list[Shown]:
+def shown(made: Sequence[Decision]) -> Shown | None:
     """The decisions as a table of text."""
-    heads = ("decided by", "for", "rows", "pairs", "ties", "decision accuracy", "by the seeds")
-    cells = []
-    for one in made:
-        bounds = "" if one["low"] is None else f" ({one['low']:.1%} to {one['high']:.1%})"
-        by_seeds = "" if one["by_seeds"] is None else f"{one['by_seeds']:.1%}"
-        sides, counts = (one["small"], one["large"]), (str(one[key]) for key in ("rows", "pairs", "ties"))
-        cells.append((*sides, *counts, f"{one['accuracy']:.1%}{bounds}", by_seeds))
-    return [Shown("Decisions.", heads, cells, (0, 1), [MEANING])]
+    rows = [
+        [
+            ("decided by", one["small"]),
+            ("for", one["large"]),
+            *((count, str(one[count])) for count in ("rows", "pairs", "ties")),
+            ("decision accuracy", _accuracy(one)),
+            ("by the seeds", "" if one["by_seeds"] is None else f"{one['by_seeds']:.1%}"),
+        ]
+        for one in made
+    ]
+    return titled("Decisions.", rows, (0, 1), [MEANING])
+
+
+def _accuracy(made: Decision) -> str:
+    bounds = "" if made["low"] is None else f" ({made['low']:.1%} to {made['high']:.1%})"
+    return f"{made['accuracy']:.1%}{bounds}"

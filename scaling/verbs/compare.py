@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import nearest, refuse, under
 from scaling.base.numbers import OpenFraction, PositiveFloat
-from scaling.base.printing import interval, percent, short
+from scaling.base.printing import interval, percent, short, tabulate
 from scaling.config.schema import check_keys
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
@@ -83,7 +83,7 @@ def compare(
     chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in order]
     lines = [
         f"{candidate} against {baseline}: {len(sets[1])} and {len(sets[0])} runs, {document['law']}",
-        (["", f"at C = {short(result.budget)}, {percent(result.level)}", ""], rows),
+        tabulate(["", f"at C = {short(result.budget)}, {percent(result.level)}", ""], rows),
         f"probability that {candidate} is better: {', '.join(chances)}",
         WORDS[document["verdict"]].format(candidate),
     ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from scaling.base.errors import CONTROL, ScalingError
 from scaling.base.json_lines import flat
 from scaling.base.numbers import MOST_ROWS, PositiveInt, Range
-from scaling.base.printing import cell
+from scaling.base.printing import cell, tabulate
 from scaling.config import schema
 from scaling.config.compose import load, override
 from scaling.config.document import Config
@@ -51,7 +51,7 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     document += [entry for entry in others if entry["name"] not in as_shipped]
     document.sort(key=lambda entry: (entry["name"], entry["overrides"]))
     rows = [[each["name"], each["prepared"], shlex.join(each["overrides"]) or each["about"]] for each in document]
-    return Result(document, [(["name", "prepared", "what it is"], rows)])
+    return Result(document, [tabulate(["name", "prepared", "what it is"], rows)])
 
 
 def _override(key: str, value: Any) -> str:
@@ -202,4 +202,4 @@ def _result(document: dict[str, Any]) -> Result:
                 texts = ((CONTROL.sub("�", piece["text"]), STYLES[piece["kind"]]) for piece in pieces)
                 console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
     windows = filter(None, [printed.get().rstrip("\n")])
-    return Result(document, [(["", "train", "validation"], rows), *place, *windows])
+    return Result(document, [tabulate(["", "train", "validation"], rows), *place, *windows])

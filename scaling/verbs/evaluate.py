@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, Self
 from scaling.base import atomic
 from scaling.base.errors import plural, refuse
 from scaling.base.numbers import PositiveInt, Range, Seed
-from scaling.base.printing import csv_text
+from scaling.base.printing import Table, csv_text, tabulate
 from scaling.config import compose
 from scaling.config.files import names, shipped
 from scaling.config.schema import build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
-from scaling.verbs.verb import RUNS, Flag, Output, Result, RunName, Table, verb
+from scaling.verbs.verb import RUNS, Flag, Output, Result, RunName, verb
 
 Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
@@ -248,7 +248,7 @@ def _table(document: Mapping[str, Any]) -> Table:
     """The values of a metric with their intervals, then the values that have none."""
     rows = [[name, value, INTERVAL(*document["intervals"][name])] for name, value in document["metrics"].items()]
     rows += [[name, document[name], None] for name in ("chance", "invalid") if document.get(name) is not None]
-    return ["", "value", "95% interval"], rows
+    return tabulate(["", "value", "95% interval"], rows)
 
 
 class Predictions(Evaluation):
@@ -340,4 +340,4 @@ def tasks(*, runs: str | Path = RUNS) -> Result:
         row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
         row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
         rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})
-    return Result(rows, [([*rows[0]], [[*row.values()] for row in rows])])
+    return Result(rows, [tabulate([*rows[0]], [[*row.values()] for row in rows])])

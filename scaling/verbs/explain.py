@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.base.printing import byte_size, columns
+from scaling.base.printing import byte_size, tabulate
 from scaling.config import schema
 from scaling.config.compose import FIXED, SECTIONS, load
 from scaling.config.document import document, print_remarks
@@ -168,7 +168,7 @@ def _lines(about: Mapping[str, Any]) -> Iterator[str]:
         elif isinstance(value, Mapping) and all(isinstance(row, Mapping) for row in value.values()):
             titles = list(dict.fromkeys(title for row in value.values() for title in row))
             rows = [[key, *(_cell(row, title) for title in titles)] for key, row in value.items()]
-            yield from ["", columns([name.rstrip("s"), *titles], rows), ""] if rows else ()
+            yield from ["", tabulate([name.rstrip("s"), *titles], rows).text(), ""] if rows else ()
         elif isinstance(value, Mapping):
             yield from _lines(value)
         elif value is not None:
@@ -233,7 +233,7 @@ def inspect(
             rows.append([title, *(", ".join(cost.attention_by.get(device, ())) for cost in costs.values())])
     print_remarks(checked.values())
     is_one = len(documents) == 1 and not lengths
-    return Costs(documents[0] if is_one else documents, [(["", *costs], rows)], costs=costs)
+    return Costs(documents[0] if is_one else documents, [tabulate(["", *costs], rows)], costs=costs)
 
 
 def _figures(cost: Cost, is_tuned: bool) -> list[tuple[str, float, str]]:

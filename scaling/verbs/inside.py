@@ -11,7 +11,7 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.json_lines import flat
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
-from scaling.base.printing import interval
+from scaling.base.printing import interval, tabulate
 from scaling.verbs.model import load
 from scaling.verbs.verb import RUNS, Output, Result, RunName, frame, verb
 
@@ -80,7 +80,7 @@ def look(
     titles = [key for key in list(seen.heads[0])[3:] if any(one[key] is not None for one in seen.heads)]
     names = [layer["name"] for layer, one in zip(seen.layers, seen.maps) for _ in one.weights]
     rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
-    attention = Attention(document, [(["layer", *titles], rows)], seen=seen)
+    attention = Attention(document, [tabulate(["layer", *titles], rows)], seen=seen)
     if to is not None:
         attention.save(to)
     return attention
@@ -149,7 +149,7 @@ def probe(
     parts = [
         f"run {document['run']}{at}, {task}: {len(classes)} classes, {counts}",
         f"commonest class {document['majority']:.3f}, of each word or symbol {document['type']:.3f}",
-        (["layer", *MEASURES], rows),
+        tabulate(["layer", *MEASURES], rows),
     ]
     return Probe(document, parts)
 
@@ -206,7 +206,7 @@ def landscape(
         losses[source.folder.name] = around.landscape(model, around.held_out(source, windows), side, reach, seed)
     each = [{"run": name, **around.rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
     rows = [list(one.values())[:-1] for one in each]
-    table = ["run", "loss", "rise at the border", "roughness"], rows
+    table = tabulate(["run", "loss", "rise at the border", "roughness"], rows)
     result = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
     if to is not None:
         result.save(to)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from scaling.base.errors import plural, refuse
 from scaling.base.numbers import OpenFraction
-from scaling.base.printing import interval, percent
+from scaling.base.printing import interval, percent, tabulate
 from scaling.verbs.compare import runs_of
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
@@ -77,7 +77,7 @@ def mixture(
     beyond = [name for name, best in bests if not tried[name][0] <= best["estimate"] <= tried[name][1]]
     lines = [
         f"{plural(len(table), 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
-        (["", f"best proportion, {percent(level)}", "tried"], rows),
+        tabulate(["", f"best proportion, {percent(level)}", "tried"], rows),
         f"mean loss of the best mixture: {found['loss'].estimate:.4f} {interval(document['loss'])}",
         f"mean loss of the even mixture: {found['gain'].estimate:.4f} {interval(document['gain'])} higher",
     ]

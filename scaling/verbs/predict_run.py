@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from scaling.base import __version__
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.numbers import OpenFraction
-from scaling.base.printing import interval
+from scaling.base.printing import interval, tabulate
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record
 from scaling.verbs.fit import fit
@@ -102,7 +102,7 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
         cells = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
         rows.append([*cells, _of_a_new_run(entry), outcome])
     titles, record = ["prediction", "on record since", "law", "predicted", "interval", "outcome"], calibration(entries)
-    return Result({**record, "entries": entries}, [track_record(record), (titles, rows)])
+    return Result({**record, "entries": entries}, [track_record(record), tabulate(titles, rows)])
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.json_lines import flat
-from scaling.base.printing import byte_size, columns, span
+from scaling.base.printing import byte_size, span, tabulate
 from scaling.config import compose
 from scaling.interop.location import SPEC, locate
 from scaling.ledger import Ledger, space
@@ -88,7 +88,7 @@ def runs(study: Annotated[str | None, "the name of a study or a table"] = None, 
     ]
     titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
     title = plural(len(rows), "run") + (f": {counts}" if counts else "")
-    return Runs([vars(row) for row in rows], [title, (titles, cells)], ledger=ledger)
+    return Runs([vars(row) for row in rows], [title, tabulate(titles, cells)], ledger=ledger)
 
 
 @verb
@@ -106,7 +106,7 @@ def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
     parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
     if losses["evaluate"]:
         rows = [[step, losses["train"].get(step), loss] for step, loss in losses["evaluate"].items()]
-        parts.append(columns(["step", "train loss", "held-out loss"], rows))
+        parts.append(tabulate(["step", "train loss", "held-out loss"], rows).text())
     parts += [] if result is None else [_section("result", result)]
     for attempt in attempts:
         start, end = attempt["start"], attempt["end"] or {}
@@ -126,7 +126,8 @@ def _of_ledger(run: RunName, runs: str | Path) -> tuple[Ledger, str]:
 
 def _section(title: str, values: Mapping[str, Any]) -> str:
     """Keys and values as JSON, so that a terminal executes no control characters."""
-    return columns([title, ""], [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()])
+    rows = [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()]
+    return tabulate([title, ""], rows).text()
 
 
 def _compact(value: Any) -> str:
@@ -166,7 +167,7 @@ def diff(
 
     changes = differences(document(one), document(other))
     rows = [row for key, pair in changes.items() for row in _rows(text(key)[1:-1], *pair)]
-    return Result(changes, [(["key", "one", "other"], rows) if rows else "no difference"])
+    return Result(changes, [tabulate(["key", "one", "other"], rows) if rows else "no difference"])
 
 
 def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
@@ -202,7 +203,7 @@ def gc(
     rows = [[each["run"], byte_size(each["bytes"]), each["kind"], note] for each, note in zip(items + needed, notes)]
     title = f"{byte_size(total)} in {plural(len(items), 'place')} {what}"
     document = {"freed": free, "bytes": total, "items": items, "kept": needed}
-    return Result(document, [title, (["run", "size", "kind", "path"], rows)])
+    return Result(document, [title, tabulate(["run", "size", "kind", "path"], rows)])
 
 
 def _found(topic: str, what: str, fix: str | None = None, *, bad: bool = False) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def doctor(*, runs: str | Path = RUNS) -> Result:
     findings = [*_machine(), *_devices(), *_folder(Path(runs)), _wandb()]
     rows = [[MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))] for row in findings]
     is_bad = any(row["state"] == "bad" for row in findings)
-    return Result(findings, [(["", "topic", "found"], rows)], code=int(is_bad))
+    return Result(findings, [tabulate(["", "topic", "found"], rows)], code=int(is_bad))
 
 
 def _machine() -> Iterator[dict[str, Any]]:

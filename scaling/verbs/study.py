@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.base.errors import DISK, ScalingError, plural, refuse
 from scaling.base.numbers import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.base.printing import byte_size, interval, short, span
+from scaling.base.printing import Table, byte_size, interval, short, span, tabulate
 from scaling.base.standard_error import say
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.studies.question import read
-from scaling.verbs.verb import PYTHON, RUNS, Executor, Output, Result, Table, frame, verb
+from scaling.verbs.verb import PYTHON, RUNS, Executor, Output, Result, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +50,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     titles = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"]
     titles += [title for name in places for title in (name, "on each")]
     yield document["question"]
-    yield titles, [_cells(row, places) for row in document["runs"][:MOST_ROWS]]
+    yield tabulate(titles, [_cells(row, places) for row in document["runs"][:MOST_ROWS]])
     if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
         yield f"… and {hidden:,} more (--json lists all)"
     evaluation = total["C_evaluation"] / total["C_without_trunks"]
@@ -75,7 +75,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
             ["  price", f"{there['price']:,.0f}" if "price" in there else None],
             ["  memory of each", byte_size(there["bytes"]) + ("" if there["fits"] else ", too much")],
         ]
-    yield ["", "in all"], [row for row in costs if row[1] is not None]
+    yield tabulate(["", "in all"], [row for row in costs if row[1] is not None])
     if document["shortfall"] is not None:
         yield document["shortfall"]["sentence"]
     if outlook is not None and "reason" in outlook:
@@ -91,7 +91,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         widths = ((each["name"], each["expected_half_width"]) for each in adaptive["decisions"])
         rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths]
         yield adaptive["sentence"]
-        yield ["runs in the order of choice", "expected after it"], rows
+        yield tabulate(["runs in the order of choice", "expected after it"], rows)
 
 
 def _cells(row: Mapping[str, Any], places: Iterable[str]) -> list[Any]:
@@ -197,49 +197,51 @@ class Study(Result):
     def _repr_html_(self) -> str:
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
-    def _parts(self) -> Iterator[str]:
-        from scaling.base.markup import plain
-        from scaling.laws.horizon import sentence as next_run
-        from scaling.laws.report import held_out
-        from scaling.reports.answer import answer
 
-        document = self.findings.document
-        yield self.findings.question.question
-        if document:
-            yield str(self.fit)
-        if not document or "rows" in document:
-            yield plain(answer(self.findings).sentence)
-        for task in self.findings.tasks:
-            name, law = task["task"], task["law"]
-            if law is None:
-                yield f"{name}: no law of the score: {task['reason']}"
-                continue
-            yield f"{name}: {law}, {plural(task['n'], 'score')}"
-            if (table := held_out(task)) is not None:
-                yield table.text()
-            yield from (f"! {name}: {doubt}" for doubt in (*task["not_identified"], *task["unreliable"]))
-        if (entropy := document.get("entropy")) is not None:
-            inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
-            yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
-            for error in entropy["excess_errors"]:
-                yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
-        yield from (document[key]["sentence"] for key in ("tuned", "cooldowns") if document.get(key))
-        if horizon := document.get("horizon"):
-            for row in horizon["predictions"]:
-                expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
-                yield f"at {row['times']:g} × the largest compute: {expected}"
-            yield next_run(horizon)
-        yield f"report: {self.page}"
-        record = self.document.get("on_record", {})
-        if record.get("predictions") or record.get("altered"):
-            yield f"on record: {track_record(record)}"
+def _found(findings: Findings, page: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    """The printed findings of a study, with the calibration of the predictions on record."""
+    from scaling.base.markup import plain
+    from scaling.laws.horizon import sentence as next_run
+    from scaling.laws.report import held_out
+    from scaling.reports.answer import answer
+
+    document = findings.document
+    yield findings.question.question
+    if document:
+        yield str(findings.fit)
+    if not document or "rows" in document:
+        yield plain(answer(findings).sentence)
+    for task in findings.tasks:
+        name, law = task["task"], task["law"]
+        if law is None:
+            yield f"{name}: no law of the score: {task['reason']}"
+            continue
+        yield f"{name}: {law}, {plural(task['n'], 'score')}"
+        if (table := held_out(task)) is not None:
+            yield table.text()
+        yield from (f"! {name}: {doubt}" for doubt in (*task["not_identified"], *task["unreliable"]))
+    if (entropy := document.get("entropy")) is not None:
+        inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
+        yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
+        for error in entropy["excess_errors"]:
+            yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
+    yield from (document[key]["sentence"] for key in ("tuned", "cooldowns") if document.get(key))
+    if horizon := document.get("horizon"):
+        for row in horizon["predictions"]:
+            expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
+            yield f"at {row['times']:g} × the largest compute: {expected}"
+        yield next_run(horizon)
+    yield f"report: {page}"
+    if record.get("predictions") or record.get("altered"):
+        yield f"on record: {track_record(record)}"
 
 
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
-    document = findings.to_json(page) | ({} if ledger is None else {"on_record": calibration(registered(ledger))})
-    code = 0 if missing is None else missing.code
-    return Study(document, (), code, findings=findings, page=page, ledger=ledger, missing=missing)
+    record = None if ledger is None else calibration(registered(ledger))
+    document = findings.to_json(page) | ({} if record is None else {"on_record": record})
+    parts, code = _found(findings, page, record or {}), 0 if missing is None else missing.code
+    return Study(document, list(parts), code, findings=findings, page=page, ledger=ledger, missing=missing)
 
 
 @verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -87,10 +87,10 @@ class Decisions(printing.TableResult, Result):
         """A row of the DataFrame is a pair of scales."""
         return frame(self.document["decisions"])
 
-    def tables(self) -> Sequence[printing.Table]:
+    def tables(self) -> Iterable[printing.Table]:
         from scaling.tables.decision import shown
 
-        return shown(self.document["decisions"])
+        return filter(None, [shown(self.document["decisions"])])
 
 
 @verb

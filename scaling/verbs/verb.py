@@ -13,7 +13,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Range
-from scaling.base.printing import columns, html_table, join, tag
+from scaling.base.printing import Table, join, tag
 from scaling.config.schema import check
 from scaling.verbs import COMMANDS, function_name
 
@@ -150,9 +150,6 @@ def frame(rows: Any, columns: Any = None) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=columns)
 
 
-Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
-
-
 @dataclass(frozen=True, repr=False)
 class Result:
     """The `document` of `--json` (docs/json.md), whose keys are attributes, the texts and tables that are printed
@@ -179,15 +176,11 @@ class Result:
 
         return document.spelled(self.document)
 
-    def _parts(self) -> Iterable[str | Table]:
-        """The parts that are printed; by default the keys of the document."""
-        return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
-
     def __str__(self) -> str:
-        return "\n".join(part if isinstance(part, str) else columns(*part) for part in self._parts())
+        return "\n".join(part if isinstance(part, str) else part.text() for part in self.parts)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return join(*(tag("pre", part) if isinstance(part, str) else html_table(*part) for part in self._parts()))
+        return join(*(tag("pre", part) if isinstance(part, str) else part.html() for part in self.parts))

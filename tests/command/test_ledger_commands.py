@@ -64,7 +64,7 @@ def test_runs_lists_every_run_and_those_of_a_study_in_its_order(ledger: Ledger, 
     assert rows.keys() == set(names)
     assert [rows[name]["loss"] for name in names[:2]] == [2.01, "NaN"]
     html = scaling.runs(runs=ledger.root)._repr_html_()
-    assert "<td>wide</td>" in html
+    assert ">wide</td>" in html
     assert "<script>" not in html
     ledger.save_plan("mine", {"runs": [{"run": names[3], "name": f"width=16 {EVIL}"}, {"run": names[0]}]})
     rows = ask("runs", "mine", "--json")
