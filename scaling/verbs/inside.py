@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural, refuse
@@ -45,12 +45,14 @@ class Attention(Result):
         """
         return frame(self.document["heads"])
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | None) -> Self:
         """Write a page (.html) with every head of every layer."""
         from scaling.inside.look import page
 
-        PAGE.check(path)
-        atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
+        if path is not None:
+            PAGE.check(path)
+            atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
+        return self
 
 
 @verb
@@ -80,10 +82,7 @@ def look(
     titles = [key for key in list(seen.heads[0])[3:] if any(one[key] is not None for one in seen.heads)]
     names = [layer["name"] for layer, one in zip(seen.layers, seen.maps) for _ in one.weights]
     rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
-    attention = Attention(document, [tabulate(["layer", *titles], rows)], seen=seen)
-    if to is not None:
-        attention.save(to)
-    return attention
+    return Attention(document, [tabulate(["layer", *titles], rows)], seen=seen).save(to)
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,12 +162,14 @@ class Landscape(Result):
 
     losses: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | None) -> Self:
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
         from scaling.inside.effects import save
 
-        FIGURES.check(path)
-        save(self.losses, self.reach, Path(path))
+        if path is not None:
+            FIGURES.check(path)
+            save(self.losses, self.reach, Path(path))
+        return self
 
 
 @verb
@@ -207,7 +208,4 @@ def landscape(
     each = [{"run": name, **around.rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
     rows = [list(one.values())[:-1] for one in each]
     table = tabulate(["run", "loss", "rise at the border", "roughness"], rows)
-    result = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
-    if to is not None:
-        result.save(to)
-    return result
+    return Landscape({"reach": reach, "runs": each}, [table], losses=losses).save(to)

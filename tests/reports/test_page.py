@@ -171,17 +171,15 @@ def test_an_unfinished_study_states_how_far_it_is(tmp_path):
         assert words in text
 
 
-@pytest.mark.parametrize(
-    ("places", "why"),
-    [((0, 1), "N has one value, so no law in it can be seen"), ((9,), "hold-out holds out every run")],
-)
+@pytest.mark.parametrize(("places", "why"), [((0, 1), "N has one value, so"), ((9,), "hold-out holds out every run")])
 def test_too_few_runs_for_a_law_are_shown_without_one(places, why, tmp_path, capsys):
     ledger, _ = make_study(tmp_path, outcome=lambda place: "finished" if place in places else None)
     reason, counted = f"There is no law: {why}", f"{len(places)} finished, {10 - len(places)} not done"
     report = scaling.report("small", runs=ledger.root, progress=False)
-    assert (capsys.readouterr().err, reason in str(report)) == ("", True)
+    assert capsys.readouterr().err == ""
+    assert reason in str(report)
     text = unescape(report.page.read_text(encoding="utf-8"))
-    assert [words for words in (">no law yet<", reason, counted) if words not in text] == []
+    assert all(words in text for words in (">no law yet<", reason, counted))
     assert not (report.page.parent / "fit.json").exists()
     with pytest.raises(ScalingError, match=f"there is no law: {why}"):
         _ = report.fit
