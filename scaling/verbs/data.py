@@ -26,7 +26,6 @@ STYLES |= {"changed": "bold yellow", "target": "green", "silent": "dim", "fillin
 @verb
 def data_list(*overrides: str, **settings: Any) -> Result:
     """List the shipped data sets and those that are prepared, with their overrides."""
-    from scaling.base.json_lines import flat
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
     from scaling.ledger.document import differences
