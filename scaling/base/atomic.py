@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ from typing import IO, Any
 from scaling.base.errors import check_regular, from_os
 
 TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks
 
 
 def write(path: Path, content: bytes | str) -> None:
@@ -84,11 +86,19 @@ def alone(path: Path, wait: Callable[[], object]) -> Iterator[None]:
     except OSError as error:
         raise from_os(error, f"cannot write {path.name}") from error
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not hold(handle.fileno()):
             wait()
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            pass
         yield
+
+
+def hold(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Whether the lock of an open file is granted now. A file system without locks grants it to whoever asks."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    return True

@@ -7,7 +7,6 @@ except for its section `circumstances`: wall time, host, hardware, versions, spe
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -40,14 +39,16 @@ LOCK, LOG, RESULT = "lock", "log.jsonl", "result.json"
 LIFE = ("start", "end", "retry")  # the kinds of entries that the ledger writes
 CIRCUMSTANCES = "circumstances"
 TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
-NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks
 LOOK = 1.0  # seconds between looks at whether a lock is still ours
 
 logger = logging.getLogger(__name__)
 
 
 class Lock:
-    """The lock of a file as one object sees it: `take` it, and `release` it or leave its block."""
+    """The lock of a file as one object sees it: `take` it, and `release` it.
+
+    A file system without locks grants it to whoever asks last; the holder before finds another token, and has lost it.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -62,13 +63,13 @@ class Lock:
             while self._handle is None:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
                 try:
-                    if _hold(handle, fcntl.LOCK_EX):
+                    if atomic.hold(handle):
                         with suppress(FileNotFoundError):  # it was released, and so removed, meanwhile
                             if os.path.samestat(self.path.stat(), os.fstat(handle)):
                                 os.ftruncate(handle, 0)
                                 os.write(handle, self._content)
                                 self._handle = handle
-                    elif not _hold(handle, fcntl.LOCK_SH):  # else someone is looking at it
+                    elif not atomic.hold(handle, fcntl.LOCK_SH):  # else someone is looking at it
                         return False
                 finally:
                     if self._handle != handle:
@@ -102,23 +103,9 @@ def lock_state(path: Path) -> Literal["free", "held", "abandoned"]:
     except (FileNotFoundError, NotADirectoryError):
         return "free"
     try:
-        return "abandoned" if _hold(handle, fcntl.LOCK_SH) else "held"
+        return "abandoned" if atomic.hold(handle, fcntl.LOCK_SH) else "held"
     finally:
         os.close(handle)
-
-
-def _hold(handle: int, kind: int) -> bool:
-    """Whether the lock is granted. A file system without locks grants it to whoever asks last; the holder before finds
-    another token, and has lost it.
-    """
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True
 
 
 @dataclass(frozen=True)
