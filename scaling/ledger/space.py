@@ -7,7 +7,6 @@ anywhere in the ledger. The final weights of finished runs stay unless asked for
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -52,12 +51,10 @@ def free(items: Iterable[Waste]) -> int:
     total = 0
     for item in items:
         with disk("cannot free"):
-            if item.kind != "half-written":
-                checkpoint.drop(item.path)
-            elif item.path.is_dir() and not item.path.is_symlink():
-                shutil.rmtree(item.path, ignore_errors=True)
-            else:
+            if item.kind == "half-written" and (item.path.is_symlink() or not item.path.is_dir()):
                 item.path.unlink(missing_ok=True)
+            else:
+                checkpoint.drop(item.path)
         total += item.bytes
     return total
 

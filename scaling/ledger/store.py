@@ -188,8 +188,6 @@ class Ledger:
         The attempt keeps the checkpoints of steps that studies need.
         """
         folder, pinned = self.folder(run), self.needed(run)
-        with disk("cannot claim a run"):
-            folder.mkdir(exist_ok=True)
         lock = Lock(folder / LOCK)
         if not lock.take():
             return None
