@@ -119,6 +119,7 @@ def publish(path: Path, document: Mapping[str, Any]) -> bool:
     """
     temporary = atomic.temporary(path)
     with disk(f"cannot write {path.name}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as file:
                 file.write(seal(document))

@@ -267,8 +267,6 @@ class Ledger:
             match = PLAN.fullmatch(before.name)
             file = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
             fix = "another command extended the study at the same time: run the same command again"
-        with disk("cannot write the plan"):
-            file.parent.mkdir(parents=True, exist_ok=True)
         if not publish(file, plan) and text(entered := self.plan(study)) != text(plan):
             what = f"the study {study} has another plan: {_first_difference(entered, plan)}"
             raise ScalingError(what, fix=fix, file=file)

@@ -39,7 +39,7 @@ from scaling.laws.next_run import (
 )
 from scaling.laws.problem import PRIOR_CORRELATION
 from scaling.ledger import Ledger
-from scaling.ledger.document import Damaged, disk, publish
+from scaling.ledger.document import Damaged, publish
 from scaling.ledger.document import read as read_document
 from scaling.ledger.run import now
 from scaling.studies.identifiability import NOISE, supposed_estimates
@@ -75,10 +75,7 @@ def decisions(ledger: Ledger, study: str) -> list[Decision]:
 
 def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
     """Put the decision of this number on record; where another command was quicker, its decision stands."""
-    path = ledger.study_folder(study) / DECISIONS / f"{number:04d}.json"
-    with disk("cannot write a decision"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    publish(path, document)
+    publish(ledger.study_folder(study) / DECISIONS / f"{number:04d}.json", document)
 
 
 def is_open(made: Sequence[Decision]) -> bool:

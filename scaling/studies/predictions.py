@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import plural, refuse
-from scaling.ledger.document import disk, publish, read_valid, text
+from scaling.ledger.document import publish, read_valid, text
 from scaling.ledger.run import now
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     refuse_begun(ledger, run)
     content = {"run": run, **document, "registered": now()}
     path = ledger.root / FOLDER / _name(content)
-    with disk("cannot keep a prediction"):
-        path.parent.mkdir(exist_ok=True)
     new = publish(path, content)
     _, fault = _read(path)
     refuse(fault is not None, f"is {fault}", "delete the file and predict again", file=path)
