@@ -28,10 +28,14 @@ def memory(cost: Cost, precision: str, rows: int, shards: int = 1, tensor: int =
     """Bytes on each device, with `rows` windows of the batch at once; `shards` devices divide the states of a model,
     and `tensor` devices each matrix.
     """
-    weights, gradients, states = (each * cost.parameters / shards for each in BYTES[precision])
-    # Counted in float32; what bfloat16 computes is kept in half of it.
-    activations = cost.activation_bytes * rows / tensor * (1 if precision == "32-true" else 0.5)
-    return {"weights": weights, "gradients": gradients, "optimizer": states, "activations": activations}
+    weights, gradients, states = BYTES[precision]
+    return {
+        "weights": weights * cost.parameters / shards,
+        "gradients": gradients * cost.parameters_trained / shards,
+        "optimizer": states * cost.parameters_trained / shards,
+        # Counted in float32; what bfloat16 computes is kept in half of it.
+        "activations": cost.activation_bytes * rows / tensor * (1 if precision == "32-true" else 0.5),
+    }
 
 
 PROCESS = 1_000_000_000  # bytes of a worker before it holds a model: the libraries
