@@ -164,18 +164,6 @@ def over_seeds(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The difference of a metric's main value between two systems, its 95% interval, and `p`, the fraction of samples
-    in which the difference has not the sign that it has on all examples, ties counted half.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p: float
-
-
 def paired_bootstrap(
     metric: Metric,
     first: Values,
@@ -185,8 +173,10 @@ def paired_bootstrap(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Paired:
-    """The main value of `first` less that of `second`, on samples of the examples that both share. (Koehn 2004)"""
+) -> tuple[Interval, float]:
+    """The main value of `first` less that of `second`, on samples of the examples that both share, and p: the fraction
+    of samples in which the difference has not the sign that it has on all examples, ties counted half. (Koehn 2004)
+    """
     rows = [checked_rows(metric, each, references, groups) for each in (first, second)]
 
     def differences(weights: np.ndarray) -> np.ndarray:
@@ -198,4 +188,4 @@ def paired_bootstrap(
     resampled = resampled[~np.isnan(resampled)]
     low, high = np.quantile(resampled, TAILS)
     against = (resampled * np.sign(difference) < 0).mean() + (resampled == 0).mean() / 2
-    return Paired(difference, float(low), float(high), float(against if difference else 0.5))
+    return Interval(difference, float(low), float(high)), float(against if difference else 0.5)

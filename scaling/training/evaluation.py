@@ -232,8 +232,8 @@ class Outputs:
         `interval` and `p`.
         """
         metric, (ours, theirs), *right = self._labelled(self, other)
-        result = paired_bootstrap(metric, ours, theirs, *right)
-        interval = {"difference": result.difference, "interval": [result.low, result.high], "p": result.p}
+        difference, p = paired_bootstrap(metric, ours, theirs, *right)
+        interval = {"difference": difference.value, "interval": [difference.low, difference.high], "p": p}
         return {"score_against": metric.score(theirs, *right)[metric.main], **interval}
 
     def _labelled(self, *each: Outputs) -> Any:
