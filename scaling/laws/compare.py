@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, problem_of
+from scaling.laws.fit import FittedLaw, bounds_of, fit, intervals, is_on_a_line, problem_of
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
@@ -71,7 +71,7 @@ def mean_interval(fits: Sequence[FittedLaw], quantity: Callable[[Law], Quantity]
     An end is Σ w √(reach² + t² (q - mean)²) from the mean, `reach` being t standard errors of that law: Buckland,
     Burnham and Augustin 1997, Biometrics 53(2), eq. 9, times Student's t. The weights w are Akaike's.
     """
-    bounds = [bound for fit in fits for bound in intervals(fit, level=level, quantities=[quantity(fit.form)]).values()]
+    bounds = [bound for fit in fits for bound in bounds_of(fit, [quantity(fit.form)], level=level)]
     if len(bounds) == 1:
         return bounds[0]
     weights, estimates = akaike_weights(fits), np.array([bound.estimate for bound in bounds])
@@ -188,12 +188,12 @@ class Advantage:
     def k(self) -> Interval:
         """A needs this many times the compute for the loss of B."""
         quantity = Quantity(f"k(C={self.budget:g})", self._worth, "log")
-        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
+        return bounds_of(self.law, [quantity], "t", self.level)[0]
 
     def difference(self, C: float) -> Interval:
         """The loss of B less that of A at equal compute; below 0, B is better."""
         quantity = Quantity(f"difference(C={C:g})", lambda *at: self._loss(1, C, *at) - self._loss(0, C, *at), "linear")
-        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
+        return bounds_of(self.law, [quantity], "t", self.level)[0]
 
     def loss(self, code: int, C: float) -> float:
         """The loss of a set at its best split of a budget."""

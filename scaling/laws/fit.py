@@ -79,8 +79,7 @@ class FittedLaw:
         if self.degrees_of_freedom < 1:
             return {}
         quantities = [named_quantity(self.form, name) for name in (*self.problem.free_names, *self.form.derived)]
-        ends = bound(self.problem, self.u, self.objective, quantities, self.refits)
-        return {interval.name: interval for interval in ends}
+        return {interval.name: interval for interval in bounds_of(self, quantities)}
 
     @cached_property
     def refits(self) -> np.ndarray:
@@ -237,29 +236,30 @@ def intervals(
 
     Without `quantities`, every free parameter and every derived quantity. `count` is the bootstrap's.
     """
-    refuse(method not in METHODS, f"there is no interval method {method!r}", nearest(method, METHODS))
-    refuse(not 0.0 < level < 1.0, "is not between 0 and 1", key="level", value=level)
+    if quantities is None and (method, level) == ("profile", LEVEL) and fit.bounds:
+        return dict(fit.bounds)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
     each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
+    return {interval.name: interval for interval in bounds_of(fit, each, method, level, count)}
+
+
+@np.errstate(all="ignore")
+def bounds_of(
+    fit: FittedLaw, each: Sequence[Quantity], method: Method = "profile", level: float = LEVEL, count: int = 1000
+) -> list[Interval]:
+    """The interval of each quantity, in their order."""
+    refuse(method not in METHODS, f"there is no interval method {method!r}", nearest(method, METHODS))
+    refuse(not 0.0 < level < 1.0, "is not between 0 and 1", key="level", value=level)
     if method == "bootstrap":
         refits, failed = bootstrap(fit.problem, fit.u, count, fit.seed)
         what = f"{failed} of {count} bootstrap refits did not converge"
         refuse(failed > 0.05 * count, what, "use the profile, or a smaller law")
         theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-        ends = [(one, np.quantile(one.of(fit.form, theta), tails).tolist()) for one in each]
-        return {
-            one.name: Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
-            for one, (low, high) in ends
-        }
+        values = [(float(one.of(fit.form, fit.theta)), *np.quantile(one.of(fit.form, theta), tails)) for one in each]
+        return [Interval(one.name, *map(float, three), level=level, method=method) for one, three in zip(each, values)]
     n, p = len(fit.problem.observed), len(fit.problem.free)
     refuse(n <= p, f"{n} points leave no degree of freedom after {p} parameters", "add points")
-    computed: dict[str, Interval] = {}
-    if (method, level) == ("profile", LEVEL):  # the intervals that decide whether a parameter is identified
-        computed = {name: fit.bounds[name] for name in names if isinstance(name, str) and name in fit.bounds}
-    missing = [one for one in each if one.name not in computed]
-    others = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
-    computed |= {interval.name: interval for interval in others}
-    return {one.name: computed[one.name] for one in each}
+    return bound(fit.problem, fit.u, fit.objective, each, fit.refits, level=level, method=method)
 
 
 def problem_of(

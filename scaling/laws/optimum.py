@@ -23,7 +23,7 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import laws
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.fit import FittedLaw, fit, intervals
+from scaling.laws.fit import FittedLaw, bounds_of, fit
 from scaling.laws.intervals import Interval, Method, refits
 from scaling.laws.law import FLOPS, Dual, Law, Seeds
 from scaling.laws.problem import Quantity
@@ -69,7 +69,7 @@ def optimal(
     """N, D and loss of the compute-optimal run at budget `C`, which includes the tokens `served` by the model."""
     budget = Budget(C, served)
     quantities = [optimal_size(fit.form, budget), optimal_loss(fit.form, budget)]
-    size, loss = intervals(fit, method, level=level, quantities=quantities).values()
+    size, loss = bounds_of(fit, quantities, method, level)
     low = -math.inf if size.open_above else budget.data(size.high)
     high = math.inf if size.open_below else budget.data(size.low)
     data = Interval(f"D_opt(C={C:g})", budget.data(size.estimate), low, high, level, method)

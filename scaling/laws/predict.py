@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, refuse_fixed, table_of_columns
+from scaling.laws.fit import STARTS, FittedLaw, bounds_of, fit, predict, refuse_fixed, table_of_columns
 from scaling.laws.formula import numeric
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
 from scaling.laws.law import (
@@ -235,14 +235,13 @@ def predict_runs(
     if method is None or fit.degrees_of_freedom < 1:
         estimates = map(float, fit.predict(**columns))
         return [Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places)]
-    quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
-    bounds = intervals(fit, method, level=level, quantities=quantities).values()
+    bounds = bounds_of(fit, [prediction(form, row) for row in inputs], method, level)
     process, predictions = form_error or Discrepancy(fit), []
     estimates = np.array([mean.estimate for mean in bounds])
     missing = _missing_noise(fit, rows, estimates, process.noise)
     halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
     for row, bound, half, place in zip(inputs, bounds, halves, places, strict=True):
-        bound, of_mean = replace(bound, name=prediction(form, row).name), _distances(space, bound)
+        of_mean = _distances(space, bound)
         # A run's error adds to that of the mean as independent, on each side of the estimate. A bootstrap's interval
         # need not hold the estimate.
         of_run = np.hypot(np.maximum(of_mean, 0.0), half)
