@@ -58,7 +58,7 @@ class Goal:
     @property
     def name(self) -> str:
         """The quantity as it was written."""
-        return self.text.partition("±")[0].strip()
+        return re.split(r"\s*(?:±|\+/?-)\s*[^%\s]+\s*%?$", self.text.strip())[0]
 
     def quantity(self, form: Law) -> Quantity:
         """The quantity under a law; refused where the law does not know it."""

@@ -8,7 +8,7 @@ from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.horizon import best_points, effect, excess_of_short_cooldowns, horizon, rungs, tuned
 from scaling.laws.intervals import Interval, student
-from scaling.laws.next_run import Belief, Look, level_at_a_look, parse_goal, variances
+from scaling.laws.next_run import Belief, Goal, Look, level_at_a_look, parse_goal, variances
 from scaling.laws.problem import SharedErrors
 from tests.command_line import refuses
 from tests.laws.conftest import LAW
@@ -37,9 +37,8 @@ def test_the_half_width_after_a_run_is_that_of_the_design_with_it():
 
 
 def test_goals_are_read_as_they_are_written():
-    goal = parse_goal("loss at C=1e15 ± 0.5%")
-    assert (goal.what, goal.half_width, goal.unit, dict(goal.place)) == ("loss", 0.005, "relative", {"C": 1e15})
-    assert goal.width_of(Interval("loss", 2.0, 1.99, 2.01, 0.95, "t")) == pytest.approx(0.005)
+    assert (goal := parse_goal("loss at C=1e15 +/- 0.5 %")) == Goal(goal.text, "loss", 0.005, "relative", {"C": 1e15})
+    assert (goal.name, goal.width_of(Interval("", 2, 1.99, 2.01, 0.9, "t"))) == ("loss at C=1e15", pytest.approx(0.005))
     law, theta = joint("chinchilla", ["A", "B"]), np.array([2.0, 30.0, 25.0, 4e4, 4e4, 0.6, 0.6, 0.95, 0.95])
     difference = parse_goal("loss of B - A at N=1e6 D=2e7 ± 0.01").quantity(law)
     assert difference.of(law, theta) == pytest.approx((25.0 - 30.0) * 1e6**-0.6)
