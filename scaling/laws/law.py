@@ -174,11 +174,6 @@ class Law:
         """The columns of a run's size: all inputs but the code of its variant."""
         return tuple(name for name in self.inputs if name != VARIANT)
 
-    @property
-    def free_axes(self) -> tuple[str, ...]:
-        """The axes that a design can choose: the first proportion of a mixture follows from the others."""
-        return tuple(name for name in self.axes if name != "p_1")
-
     @cached_property
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)

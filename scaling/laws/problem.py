@@ -284,9 +284,7 @@ class Problem:
     def expand(self, u: np.ndarray, seeded: bool = True) -> Expanded:
         """θ of u, and dθ/du: for each parameter its derivative by each coordinate that moves it."""
         theta = np.empty((*u.shape[:-1], len(self.form.parameters)))
-        for index, name in enumerate(self.form.parameter_names):
-            if name in self.fixed:
-                theta[..., index] = self.fixed[name]
+        theta[:] = [self.fixed.get(name, np.nan) for name in self.form.parameter_names]
         theta[..., self.free] = np.where(self.in_log, np.exp(u), u)
         ones = np.ones((*u.shape[:-1], 1))
         seeds: Seeds = {

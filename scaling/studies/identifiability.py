@@ -71,7 +71,7 @@ def _rank(law: Law, columns: Mapping[str, np.ndarray]) -> int:
 
 def smallest_grid(law: Law) -> dict[str, int]:
     """The values on each axis of the smallest full grid that identifies a law, with the most on its first axis."""
-    first, *others = law.free_axes
+    first, *others = (name for name in law.axes if name != "p_1")  # the proportion that follows from the others
     levels = dict.fromkeys(others, LEVELS)
     needed = POINTS_A_PARAMETER * len(law.parameter_names)
     return {first: max(LEVELS, math.ceil(needed / math.prod(levels.values()))), **levels}

@@ -68,8 +68,6 @@ def _entry(ledger: Ledger, path: Path) -> Entry:
         if loss is not None and (interval := document["interval_run"]) is not None:
             low, high = interval["low"], interval["high"]
             covered = (low is None or low <= loss) and (high is None or loss <= high)
-    else:
-        document = {}
     fields = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
     return {
         "prediction": path.stem,
@@ -87,7 +85,7 @@ def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     document = read_valid(path)
     if document is None:
         return {}, "damaged"
-    return document, None if path.name == _name(document) else "altered"
+    return (document, None) if path.name == _name(document) else ({}, "altered")
 
 
 def _score(ledger: Ledger, run: str, registered: str) -> tuple[str, float | None]:

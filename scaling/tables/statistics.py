@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit  # in a quarter of the time of scipy.stats
 
 from scaling.metrics.classes import Correlation
+from scaling.metrics.metric import LEVEL
 
-LEVEL = 0.95
 STRANGE = 0.01  # the chance at which a row is taken to scatter more than the others, over all rows together
 
 Figure = dict[str, Any]
