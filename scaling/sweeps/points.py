@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from scaling.laws.points import Points
 
 WANDB, RUNS = "wandb:", "runs"
-KIND = {"train": 0, "evaluate": 1}
 
 
 def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
@@ -82,6 +81,8 @@ def _unplanned(ledger: Ledger, run: str) -> dict[str, Any]:
 
 def curves_of_study(folder: Path) -> Iterator[Curve]:
     """The curves of the study in this folder, or of the one study of this ledger."""
+    from scaling.laws.curves import KINDS
+
     studies = _studies(folder)
     if studies is None:
         raise ScalingError(
@@ -92,7 +93,9 @@ def curves_of_study(folder: Path) -> Iterator[Curve]:
     plan = entered(ledger, names[0])
     diverged = {run.run for run in plan.runs if (ledger.result(run.run) or {}).get("outcome") == "diverged"}
     runs = [run for run in (*plan.trunks.values(), *plan.runs) if run.run not in diverged]
-    logs = [[e for e in ledger.history(run.run) if e.get("kind") in KIND and e.get("loss") is not None] for run in runs]
+    logs = [
+        [e for e in ledger.history(run.run) if e.get("kind") in KINDS and e.get("loss") is not None] for run in runs
+    ]
     # Evaluations of another number of targets are of another sample: the one at the end of a run under `whole_at_end`,
     # whose loss lies off the others by the same amount in every run.
     targets = Counter(entry.get("targets") for log in logs for entry in log if entry["kind"] == "evaluate")
@@ -104,7 +107,7 @@ def curves_of_study(folder: Path) -> Iterator[Curve]:
 
 
 def _curve(run: Run, entries: Sequence[dict[str, Any]]) -> Curve:
-    from scaling.laws.curves import Curve
+    from scaling.laws.curves import KINDS, Curve
 
     experiment = run.experiment
     rates = [experiment.optimizer.lr * experiment.schedule.factor(step, experiment.steps) for step in range(run.steps)]
@@ -113,7 +116,7 @@ def _curve(run: Run, entries: Sequence[dict[str, Any]]) -> Curve:
         float(experiment.cost.parameters_non_embedding),
         np.array([entry["step"] for entry in entries]),
         np.array([float(entry["loss"]) for entry in entries]),
-        np.array([KIND[entry["kind"]] for entry in entries]),
+        np.array([KINDS[entry["kind"]] for entry in entries]),
         np.array(rates),
         experiment.tokens(run.steps) / run.steps,
         run.run if run.trunk is None else run.trunk.run,
