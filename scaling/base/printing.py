@@ -216,8 +216,12 @@ def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> s
 
 def csv_rows(text: str) -> list[dict[str, str]]:
     """The rows that `csv_text` wrote. Under None are the cells beyond the header; a cell that a line lacks is None."""
-    rows = csv.DictReader(io.StringIO(text))
-    return [{key: c[1:] if c and c[0] == "'" and _is_formula(c[1:]) else c for key, c in row.items()} for row in rows]
+    return [{key: unescaped(cell) for key, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
+
+
+def unescaped(cell: Any) -> Any:
+    """A cell that `csv_text` wrote, as it was."""
+    return cell[1:] if cell and cell[0] == "'" and _is_formula(cell[1:]) else cell
 
 
 def _is_formula(value: Any) -> bool:

@@ -387,23 +387,26 @@ def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int 
     ]
     biases = {key: {"shifts": each.shifts, "bound": bias(each.shifts)} for key, each in zip("ab", both)}
     more = {"minima": minima, **({"bias": biases} if kind == "parabola" else {})}
-
-    def draw(figures: Any) -> dict[str, Any]:
-        return {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both}
-
-    return _growth(f"isoflop_{kind}", points, [each.law for each in both], more, draw)
+    return _growth(
+        f"isoflop_{kind}",
+        points,
+        [each.law for each in both],
+        more,
+        lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
+    )
 
 
 def of_envelope(points: Points) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
     points.refuse_absent(("N", "D", "C", "loss", "run"))
     closed = envelope(points)
-    budgets = {"budgets": {"accepted": len(closed.C), "refused": closed.refused}}
-
-    def draw(figures: Any) -> dict[str, Any]:
-        return {"envelope": figures.learning_curves(points, axis="C", envelope=closed)}
-
-    return _growth("envelope", points, (closed.N_law, closed.D_law), budgets, draw)
+    return _growth(
+        "envelope",
+        points,
+        (closed.N_law, closed.D_law),
+        {"budgets": {"accepted": len(closed.C), "refused": closed.refused}},
+        lambda figures: {"envelope": figures.learning_curves(points, axis="C", envelope=closed)},
+    )
 
 
 def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document, drawn: Drawn) -> Fit:

@@ -22,6 +22,7 @@ import numpy as np
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
+from scaling.base.printing import unescaped
 from scaling.laws.formula import evaluate, is_empty, matching, numeric, parse, parse_number
 from scaling.laws.formula import names as variables
 from scaling.laws.law import MEANINGS, POSITIVE, PROPORTIONS, Law
@@ -431,7 +432,7 @@ def _separated(path: Path) -> dict[str, list[str]]:
     for line, row in rows:
         what = f"has {len(row)} cells under a header of {len(header)}"
         refuse(len(row) != len(header), what, "correct the line; put 1,000 in quotes", file=path, line=line)
-    columns = {name: list(cells) for name, cells in zip(header, zip(*(row for _, row in rows)))}
+    columns = {name: list(map(unescaped, cells)) for name, cells in zip(header, zip(*(row for _, row in rows)))}
     for name in USUAL_NAMES.keys() & columns.keys():  # the line is known here; a column of words may have such a name
         if any(parse_number(cell) is not None for cell in columns[name]):
             numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])

@@ -14,14 +14,14 @@ from scaling.ledger import Ledger
 from tests.command_line import refuses
 from tests.laws.conftest import study
 
-RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
+RUNS = {"run": ["=a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
 FRAME = pandas.DataFrame(RUNS)
 FEW: dict[str, Any] = {"law": "power_law_floor_n", "objective": "log_squared", "intervals": "none", "starts": 24}
 
 
 def test_every_format_and_folder_gives_the_same_points(tmp_path):
     FRAME.to_parquet(tmp_path / "points.parquet")
-    rows = ("run\tN\tD\tloss", "a\t1,000,000\t100M\t4", "b\t2_000_000\t.2B\t3.5", "c\t4M\t4e8\t3.1")
+    rows = ("run\tN\tD\tloss", "'=a\t1,000,000\t100M\t4", "b\t2_000_000\t.2B\t3.5", "c\t4M\t4e8\t3.1")
     (tmp_path / "words.tsv").write_text("\n".join(rows))
     nested = [{"run": row["run"], "config": row, "loss": row["loss"]} for row in FRAME.to_dict(orient="records")]
     (tmp_path / "nested.jsonl").write_text("\n".join(map(json.dumps, nested)))
