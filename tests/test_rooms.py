@@ -23,7 +23,7 @@ FLOORS = """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
     "config": {"omegaconf", "yaml"},
-    "metrics": {"numpy", "scipy"},
+    "metrics": {"numpy"},
     "laws": {"numpy", "scipy", "pandas", "pyarrow", "matplotlib"},
     "ledger": set(),
 }

@@ -24,7 +24,7 @@ from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
 from scaling.inside.look import TowerName, stream, towers
 from scaling.interop.pretrained import Pretrained
-from scaling.metrics.metric import Interval, Metric, bootstrap
+from scaling.metrics.metric import Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import unfinetuned
 
@@ -153,10 +153,11 @@ def probe(
     penalty: float = 1e-3,
     seed: int = 0,
     pad: int = 0,
-) -> list[dict[str, Interval]]:
+) -> list[dict[str, dict[str, float]]]:
     """The `accuracy` of each layer's probe on held-out texts, that of its `control`, and its `selectivity`, accuracy −
-    control: of layer 0, which the first block is given, and of the stream after each block. Intervals are 95% over the
-    texts, the same ones for all three. `seed` draws the control task.
+    control: of layer 0, which the first block is given, and of the stream after each block. Each is a `value` with the
+    bounds `low` and `high` of its 95% interval over the texts, the same ones for all three. `seed` draws the control
+    task.
     """
     refuse(not train or not test, "there is no text with a class", "take a split that has labels", key="TASK")
     control = control_task(train, test, classes, seed)
@@ -171,7 +172,9 @@ def probe(
         right = classify(x, labels, new, classes, penalty) == held_labels
         recalled = classify(x, others, new, classes, penalty) == held_others
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
-        scores.append(bootstrap(Selectivity(), rows, rows, seed=seed))
+        measured = bootstrap(Selectivity(), rows, rows, seed=seed)
+        each = ((name, value, *measured["intervals"][name]) for name, value in measured["metrics"].items())
+        scores.append({name: {"value": value, "low": low, "high": high} for name, value, low, high in each})
     return scores
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.base.errors import refuse
 from scaling.base.numbers import NonNegativeInt
-from scaling.metrics.metric import Groups, Metric, Values, f1, ratio
+from scaling.metrics.metric import Groups, Metric, PartsF1, Values, f1, ratio
 
 Average = Literal["binary", "macro", "micro"]
 
@@ -153,7 +153,7 @@ class TagAccuracy(Accuracy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntityF1(Metric):
+class EntityF1(PartsF1):
     """F1 of entities, right where their words and their type are: conlleval's counts. (Tjong Kim Sang and De Meulder
     2003)
 
@@ -162,8 +162,6 @@ class EntityF1(Metric):
     """
 
     answers = ("tags",)
-    main = "f1"
-    guessing = 0.0
     ratios = {"accuracy": (3, 4)}
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
@@ -171,10 +169,6 @@ class EntityF1(Metric):
         guessed, real = set(entities(predicted)), set(entities(reference))
         equal = sum(p == r for p, r in zip(predicted, reference))
         return len(guessed & real), len(guessed), len(real), equal, len(reference)
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        correct, guessed, real = sums[:, :3].T
-        return {**f1(correct, guessed, real), **super().values(sums)}
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:

@@ -1,13 +1,9 @@
-"""Metrics are sums over examples; their values have intervals over examples, over pairs of predictions and over
-seeds.
-"""
+"""Metrics are sums over examples; their values have intervals over examples and over pairs of predictions."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,21 +91,14 @@ def f1(correct: np.ndarray, predicted: np.ndarray, real: np.ndarray) -> dict[str
     return {"f1": f1, "precision": ratio(correct, predicted), "recall": ratio(correct, real)}
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A value and its 95% interval."""
+class PartsF1(Metric):
+    """F1 of parts of each example: the sums begin with the number of those that are right, predicted and real."""
 
-    value: float
-    low: float
-    high: float
+    main = "f1"
+    guessing = 0.0
 
-
-def as_document(intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    """The values of a metric and their intervals, as a result or a JSON document holds them."""
-    return {
-        "metrics": {name: one.value for name, one in intervals.items()},
-        "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
-    }
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {**f1(*sums[:, :3].T), **super().values(sums)}
 
 
 def bootstrap(
@@ -120,27 +109,26 @@ def bootstrap(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> dict[str, Interval]:
-    """Each value of a metric with its percentile interval over samples of the examples, drawn with replacement. (Efron
-    1979) Where the metric is over groups, groups are drawn. A fraction of 0 or 1 is the same in every sample; its
-    interval is Wilson's. (Wilson 1927)
+) -> dict[str, Any]:
+    """The values of a metric by name, `metrics`, and the 95% percentile interval [low, high] of each, `intervals`, over
+    samples of the examples, drawn with replacement. (Efron 1979) Where the metric is over groups, groups are drawn. A
+    fraction of 0 or 1 is the same in every sample; its interval is Wilson's. (Wilson 1927)
     """
     rows = checked_rows(metric, predictions, references, groups)
     resampled = [metric.weighted(rows, weights) for weights in samples(len(rows), resamples, seed)]
-    intervals = {}
-    for name, value in metric.whole(rows).items():
+    values, intervals = metric.whole(rows), dict[str, list[float]]()
+    for name, value in values.items():
         if name in metric.ratios and value in (0, 1):
             intervals[name] = wilson(value, int(np.count_nonzero(rows[:, metric.ratios[name][1]])))
         else:
-            low, high = np.nanquantile(np.concatenate([values[name] for values in resampled]), TAILS)
-            intervals[name] = Interval(value, float(low), float(high))
-    return intervals
+            intervals[name] = np.nanquantile(np.concatenate([each[name] for each in resampled]), TAILS).tolist()
+    return {"metrics": values, "intervals": intervals}
 
 
-def wilson(value: float, count: int) -> Interval:
+def wilson(value: float, count: int) -> list[float]:
     """The interval of a fraction that is 0 or 1 of `count` examples: n / (n + z²) is the bound that is not it."""
     bound = count / (count + 1.959963984540054**2)
-    return Interval(value, *((bound, 1.0) if value else (0.0, 1 - bound)))
+    return [bound, 1.0] if value else [0.0, 1 - bound]
 
 
 def samples(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -152,18 +140,6 @@ def samples(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(places.ravel(), minlength=some * count).reshape(some, count).astype(float)
 
 
-def over_seeds(values: Sequence[float]) -> Interval:
-    """The mean of runs that differ by their seed, with Student's interval of it; without bounds of one run."""
-    scores = np.asarray(values, float)
-    mean = float(scores.mean())
-    if len(scores) == 1:
-        return Interval(mean, -math.inf, math.inf)
-    from scipy.special import stdtrit  # in a quarter of the time of scipy.stats; training needs neither
-
-    half = float(stdtrit(len(scores) - 1, TAILS[1])) * float(scores.std(ddof=1)) / math.sqrt(len(scores))
-    return Interval(mean, mean - half, mean + half)
-
-
 def paired_bootstrap(
     metric: Metric,
     first: Values,
@@ -173,9 +149,10 @@ def paired_bootstrap(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> tuple[Interval, float]:
-    """The main value of `first` less that of `second`, on samples of the examples that both share, and p: the fraction
-    of samples in which the difference has not the sign that it has on all examples, ties counted half. (Koehn 2004)
+) -> dict[str, Any]:
+    """The `difference` of the main value of `first` from that of `second`, its 95% `interval` over samples of the
+    examples that both share, and `p`, the fraction of samples in which the difference has not the sign that it has on
+    all examples, ties counted half. (Koehn 2004)
     """
     rows = [checked_rows(metric, each, references, groups) for each in (first, second)]
 
@@ -186,6 +163,6 @@ def paired_bootstrap(
     difference = float(differences(np.ones((1, len(rows[0]))))[0])
     resampled = np.concatenate([differences(weights) for weights in samples(len(rows[0]), resamples, seed)])
     resampled = resampled[~np.isnan(resampled)]
-    low, high = np.quantile(resampled, TAILS)
+    interval: list[float] = np.quantile(resampled, TAILS).tolist()
     against = (resampled * np.sign(difference) < 0).mean() + (resampled == 0).mean() / 2
-    return Interval(difference, float(low), float(high)), float(against if difference else 0.5)
+    return {"difference": difference, "interval": interval, "p": float(against if difference else 0.5)}

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from scaling.base.errors import refuse
-from scaling.metrics.metric import Metric, f1
+from scaling.metrics.metric import PartsF1
 from scaling.metrics.text import texts
 
 WORD = "XX"
@@ -144,7 +142,7 @@ EQUAL = {"PRT": "ADVP"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BracketF1(Metric):
+class BracketF1(PartsF1):
     """f1 of labelled brackets, a label and the words that it spans: 2PR / (P + R) over all trees, as EVALB computes it
     with COLLINS.prm. (Black et al. 1991; Sekine & Collins 1997)
 
@@ -155,8 +153,6 @@ class BracketF1(Metric):
     """
 
     answers = ("text",)
-    main = "f1"
-    guessing = 0.0
     ratios = {"complete": (3, 4)}
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
@@ -164,10 +160,6 @@ class BracketF1(Metric):
         words = [(leaf.label, leaf.word or "") for leaf in real.words() if leaf.label != TRACE]
         predicted, right = brackets(repaired(prediction or "", words)), brackets(real)
         return (predicted & right).total(), predicted.total(), right.total(), predicted == right, 1
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        correct, predicted, real = sums[:, :3].T
-        return {**f1(correct, predicted, real), **super().values(sums)}
 
 
 def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:

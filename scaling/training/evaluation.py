@@ -22,7 +22,7 @@ from scaling.base.errors import refuse
 from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
 from scaling.data.store import root
-from scaling.metrics.metric import as_document, bootstrap, paired_bootstrap
+from scaling.metrics.metric import bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
 
 if TYPE_CHECKING:
@@ -223,18 +223,17 @@ class Outputs:
         the examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
         """
         metric, (outputs,), *right = self._labelled(self)
-        each = bootstrap(metric, outputs, *right)
+        measured = bootstrap(metric, outputs, *right)
         invalid = {"invalid": outputs.count(None) / len(outputs)} if self.written else {}
-        return {"score": each[metric.main].value, **as_document(each), **invalid}
+        return {"score": measured["metrics"][metric.main], **measured, **invalid}
 
     def compared(self, other: Outputs) -> dict[str, Any]:
         """The score of another run on the same examples, `score_against`, and the paired `difference` to it with its
         `interval` and `p`.
         """
         metric, (ours, theirs), *right = self._labelled(self, other)
-        difference, p = paired_bootstrap(metric, ours, theirs, *right)
-        interval = {"difference": difference.value, "interval": [difference.low, difference.high], "p": p}
-        return {"score_against": metric.score(theirs, *right)[metric.main], **interval}
+        score = metric.score(theirs, *right)[metric.main]
+        return {"score_against": score, **paired_bootstrap(metric, ours, theirs, *right)}
 
     def _labelled(self, *each: Outputs) -> Any:
         """The task's metric, and of the examples whose answer is known: what each predicts, the answers, and the groups

@@ -122,7 +122,7 @@ def evaluate_options(
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
     from scaling.interop.pretrained import pretrained
-    from scaling.metrics.metric import as_document, bootstrap
+    from scaling.metrics.metric import bootstrap
     from scaling.training.finetune import unfinetuned
 
     prompting, source = Prompting(formulation, frame, shots, seed), pretrained(run, runs)
@@ -130,10 +130,10 @@ def evaluate_options(
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
     scorer = load(source.folder, device=device).scorer
     examples, truncated = scored(scorer, source.codec, questions, prompting, prompt)
-    values = bootstrap(Choosing(), examples, examples)
+    measured = bootstrap(Choosing(), examples, examples)
     chance = sum(len(one.right) / len(one.options) for one in questions.values()) / len(questions)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
-    document |= {**vars(prompting), **as_document(values), "score": values[Choosing.main].value}
+    document |= {**vars(prompting), **measured, "score": measured["metrics"][Choosing.main]}
     document |= {"chance": chance, "truncated": truncated}
     cut = f", {plural(truncated, 'context')} cut to the window" if truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
@@ -165,7 +165,7 @@ def evaluate_corpus(
     """
     from scaling.data.store import root
     from scaling.evaluation.corpus import CodeLength, documents, prepared
-    from scaling.metrics.metric import as_document, bootstrap
+    from scaling.metrics.metric import bootstrap
     from scaling.training import finetune
 
     source = finetune.pretrained(run, runs)
@@ -185,12 +185,12 @@ def evaluate_corpus(
     scored = documents(islice(data.documents(), limit), codec, scorer, stride or 0)
     read = [document for document in scored if document.tokens]
     refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
-    values = bootstrap(CodeLength(), read, read)
-    if is_encoder:
+    measured = bootstrap(CodeLength(), read, read)
+    for values in measured.values() if is_encoder else ():
         values.pop("bits_per_byte", None)  # no document spells a byte
     totals = {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
     document = {"run": source.folder.name, "corpus": corpus or "its own", "split": split, "documents": len(read)}
-    document |= {**totals, "stride": stride, "masking": masking, **as_document(values)}
+    document |= {**totals, "stride": stride, "masking": masking, **measured}
     counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
     rows = [{**asdict(one), **{name: getattr(one, name) for name in measures}} for one in read]

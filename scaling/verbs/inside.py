@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -137,8 +137,7 @@ def probe(
     document = {"run": source.folder.name, "task": task, "step": model.saved.place.get("step"), "classes": [*classes]}
     document |= {"train": sum(len(text.labels) for text in train), "test": sum(len(text.labels) for text in test)}
     document |= probing.baselines(train, test)
-    layers = ({name: asdict(score) for name, score in each.items()} for each in scores)
-    document["layers"] = [{"layer": layer, **each} for layer, each in enumerate(layers)]
+    document["layers"] = [{"layer": layer, **each} for layer, each in enumerate(scores)]
     at = "" if document["step"] is None else f" at step {document['step']:,}"
     counts = f"{plural(document['train'], 'token')} to learn from, {document['test']:,} held out"
     rows = [

@@ -43,7 +43,7 @@ def test_each_normalisation_by_hand():
     one = Scored(0, (2,), (4.0, 5.0, 6.0), (3.0, 4.5, 5.0), (1, 2, 3), (2, 3, 4), (2, 3, 5))
     assert one.choices == {"raw": 0, "character": 2, "token": 2, "unconditional": 1}
     other = Scored(1, (0, 1), (1.0, 0.5), (0.0, 0.0), (1, 1), (2, 2), (2, 4))
-    values = {name: each.value for name, each in bootstrap(Choosing(), [one, other], [one, other]).items()}
+    values = bootstrap(Choosing(), [one, other], [one, other])["metrics"]
     accuracies = {"raw": 0.5, "character": 1, "token": 1, "unconditional": 0.5}
     bits = pytest.approx((6.0 + 0.5) / (5 + 4) / math.log(2))
     assert values == {**{f"accuracy_{name}": value for name, value in accuracies.items()}, "bits_per_byte": bits}

@@ -11,7 +11,7 @@ from scipy import stats
 
 from scaling.config.schema import build, kinds
 from scaling.metrics.classes import Accuracy
-from scaling.metrics.metric import bootstrap, over_seeds, paired_bootstrap
+from scaling.metrics.metric import bootstrap, paired_bootstrap
 from scaling.metrics.trees import BracketF1, brackets, linear, parse, plain, repaired
 from tests.command_line import refuses
 
@@ -41,11 +41,11 @@ def score(line, predictions, references, groups=None):
 @pytest.mark.parametrize("kind", METRICS)
 def test_every_metric_has_intervals_around_its_values_and_counts_an_invalid_output_as_wrong(kind):
     metric, (references, right, other) = build("metric", kind), EXAMPLES[kind]
-    values, intervals = metric.score(other, references), bootstrap(metric, other, references, resamples=200)
-    assert next(iter(values)) == metric.main == next(iter(intervals))
-    for name, value in values.items():
-        assert intervals[name].value == value
-        assert intervals[name].low - 1e-9 <= value <= intervals[name].high + 1e-9
+    values, found = metric.score(other, references), bootstrap(metric, other, references, resamples=200)
+    assert next(iter(values)) == metric.main
+    assert found["metrics"] == values
+    for value, (low, high) in zip(values.values(), found["intervals"].values(), strict=True):
+        assert low - 1e-9 <= value <= high + 1e-9
     assert metric.score([None, *right[1:]], references)[metric.main] < metric.score(right, references)[metric.main]
 
 
@@ -136,8 +136,8 @@ def test_groups_are_questions_and_pairs():
     refuses("answers of the kind text; take another", build, "data", {**line, "metric": "MultiRC"})
     # Questions are drawn whole: a sample has a multiple of ten right.
     groups, predictions = [index // 10 for index in range(100)], [1] * 50 + [0] * 50
-    interval = bootstrap(build("metric", "MultiRC"), predictions, [1] * 100, groups, resamples=500)["exact_match"]
-    assert interval.low < 0.35 < 0.65 < interval.high
+    found = bootstrap(build("metric", "MultiRC"), predictions, [1] * 100, groups, resamples=500)["intervals"]
+    assert found["exact_match"][0] < 0.35 < 0.65 < found["exact_match"][1]
     refuses("binary F1 is of one class, and there are 3; set average: macro, or pos", score, "F1", [0, 1, 2], [0, 1, 1])
     assert score({"kind": "F1", "positive": 1}, [0, 1, 2], [0, 1, 1])["f1"] == approx(2 / 3)
     assert score({"kind": "F1", "positive": 2}, [0, 1, 1], [0, 1, 1])["f1"] == 0  # these examples have none of it
@@ -217,18 +217,14 @@ def test_brackets_count_as_evalb_counts_them_and_give_the_f1_of_three_trees():
 
 def test_the_interval_of_an_accuracy_is_the_binomials_and_wilsons_where_all_or_none_are_right():
     predictions = (np.random.default_rng(0).random(400) < 0.8).astype(int).tolist()
-    interval, p = bootstrap(Accuracy(), predictions, [1] * 400)["accuracy"], np.mean(predictions)
+    interval, p = bootstrap(Accuracy(), predictions, [1] * 400)["intervals"]["accuracy"], np.mean(predictions)
     half = 1.96 * math.sqrt(p * (1 - p) / 400)
-    assert (interval.low, interval.high) == approx((p - half, p + half), abs=0.01)
-    for right, bounds in ((1, (0.9812, 1)), (0, (0, 0.0188))):
-        interval = bootstrap(Accuracy(), [right] * 200, [1] * 200)["accuracy"]
-        assert (interval.low, interval.high) == approx(bounds, abs=5e-5)
-    spans = bootstrap(build("metric", "SQuAD2"), ["x", ""] * 50, [["x"], []] * 50)
-    assert spans["unanswerable_accuracy"].low == approx(50 / 53.84, abs=1e-4)
-    interval = over_seeds([0.8, 0.82, 0.84])
-    half = 4.302652729911275 * 0.02 / math.sqrt(3)  # t of 2 degrees of freedom
-    assert (interval.value, interval.low, interval.high) == approx((0.82, 0.82 - half, 0.82 + half))
-    assert over_seeds([0.8]).low == -math.inf
+    assert interval == approx([p - half, p + half], abs=0.01)
+    for right, bounds in ((1, [0.9812, 1]), (0, [0, 0.0188])):
+        interval = bootstrap(Accuracy(), [right] * 200, [1] * 200)["intervals"]["accuracy"]
+        assert interval == approx(bounds, abs=5e-5)
+    spans = bootstrap(build("metric", "SQuAD2"), ["x", ""] * 50, [["x"], []] * 50)["intervals"]
+    assert spans["unanswerable_accuracy"][0] == approx(50 / 53.84, abs=1e-4)
 
 
 def test_a_sample_scores_as_its_examples_would():
@@ -246,13 +242,13 @@ def test_a_sample_scores_as_its_examples_would():
 
 def test_two_systems_are_told_apart_where_one_is_better():
     better, worse = [1] * 90 + [0] * 10, [1] * 60 + [0] * 40
-    result, p = paired_bootstrap(Accuracy(), better, worse, [1] * 100)
+    result = paired_bootstrap(Accuracy(), better, worse, [1] * 100)
     # Each example contributes 1 with chance 0.3 and else 0: the standard error of the mean is √(0.3 · 0.7 / 100).
     half = 1.96 * math.sqrt(0.3 * 0.7 / 100)
-    assert (result.value, p) == (approx(0.3), 0)
-    assert (result.low, result.high) == approx((0.3 - half, 0.3 + half), abs=0.02)
+    assert (result["difference"], result["p"]) == (approx(0.3), 0)
+    assert result["interval"] == approx([0.3 - half, 0.3 + half], abs=0.02)
     one, two = (np.random.default_rng(0).random((2, 200)) < 0.5).astype(int).tolist()
-    alike, p = paired_bootstrap(Accuracy(), one, two, [1] * 200)
-    assert alike.low < 0 < alike.high
-    assert p > 0.05
-    assert paired_bootstrap(Accuracy(), one, one, [1] * 200)[1] == 0.5
+    alike = paired_bootstrap(Accuracy(), one, two, [1] * 200)
+    assert alike["interval"][0] < 0 < alike["interval"][1]
+    assert alike["p"] > 0.05
+    assert paired_bootstrap(Accuracy(), one, one, [1] * 200)["p"] == 0.5

@@ -38,8 +38,9 @@ def main() -> None:
         texts = [json.loads(line)["prediction"] or "" for line in path.read_text().splitlines()]
         cells = []
         for group in groups:
-            found = bootstrap(BLEU(), [texts[at] for at in group], [references[at] for at in group])["bleu"]
-            cells.append(f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]")
+            found = bootstrap(BLEU(), [texts[at] for at in group], [references[at] for at in group])
+            low, high = found["intervals"]["bleu"]
+            cells.append(f"{found['metrics']['bleu']:.1f} [{low:.1f}, {high:.1f}]")
         print(f"| {path.stem} |", " | ".join(cells), "|")
 
 

@@ -7,8 +7,9 @@ mean difference of the pairs of one seed with Student's interval over the pairs.
 import csv
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
-from scaling.metrics.metric import over_seeds
+from scipy.stats import ttest_1samp
 
 TASKS = {"ListOps": ("lists", "listops_score"), "Reviews, bytes": ("reviews", "text_score")}
 
@@ -26,8 +27,10 @@ def scores(name: str, column: str) -> dict[str, dict[int, tuple[float, float, fl
 
 
 def interval(values: list[float]) -> str:
-    whole = over_seeds(values)
-    return f"{whole.value:.3f}" if len(values) < 2 else f"{whole.value:.3f} ± {whole.high - whole.value:.3f}"
+    value = mean(values)
+    if len(values) < 2:
+        return f"{value:.3f}"
+    return f"{value:.3f} ± {ttest_1samp(values, 0).confidence_interval().high - value:.3f}"
 
 
 def cost(runs: dict[int, tuple[float, float, float]]) -> str:
