@@ -176,12 +176,6 @@ class Goal:
         """Whether the metric takes the text of an option and not its number."""
         return self.answer == "options" and isinstance(self.metric, SQuAD)
 
-    def score(self, predictions: Sequence[Any], examples: Sequence[Example]) -> dict[str, float]:
-        """The values of the metric by name, its main one first; a prediction of None is an invalid output."""
-        groups = [example.group for example in examples]
-        answers = [example.answer for example in examples]
-        return self.metric.score(predictions, answers, None if None in groups else groups)
-
 
 @dataclass(frozen=True)
 class Examples(Source):

@@ -59,7 +59,7 @@ def test_a_treebank_gives_words_sequences_and_whole_trees_and_a_dialogue_each_re
     assert (first.texts, first.target) == (("It rains",), "(S (NP XX )NP (VP XX )VP )S")
     assert first.answer[-1] == "( (S (NP-SBJ (PRP It)) (VP (VBZ rains) (NP (-NONE- *)))))"
     assert second.texts == ("Dogs bark",)
-    assert source.task.score([first.target, "(S (NP XX )NP (VP XX"], source.examples)["f1"] == 1
+    assert source.task.metric.score([first.target, "(S (NP XX )NP (VP XX"], [first.answer, second.answer])["f1"] == 1
     (tmp_path / "a.txt").write_text("The cat sits\nIt rains\n")  # a parser is asked about trees or about sentences
     for name, words in {"wsj.mrg.gz": ["It rains", "Dogs bark"], "a.txt": ["The cat sits", "It rains"]}.items():
         assert [row["words"] for _, row in trees().unanswered([tmp_path / name], None, "csv")] == words
@@ -233,10 +233,10 @@ def test_a_task_is_read_in_the_layout_of_its_set(name, tmp_path):
     assert (source.examples[number].answer, source.examples[number].target) == (answer, target)
     assert source.decode(source.items[number].target) == target
     assert name != "snli" or len(examples) == 15  # a class below 0 is kept secret
-    perfect = [one.answer for one in source.examples]
+    perfect = answers = [one.answer for one in source.examples]
     if source.task.scores_texts or source.task.answer in ("span", "text"):
-        perfect = [(one.answer or [""])[0] for one in source.examples]
-    score = source.task.score(perfect, source.examples)
+        perfect = [(answer or [""])[0] for answer in answers]
+    score = source.task.metric.score(perfect, answers)
     assert next(iter(score.values())) == pytest.approx(100 if source.task.metric.main == "bleu" else 1)
     if name == "axb":
         assert data.open("test", tmp_path / "data").examples[0].texts == ("It rains. (0)", "It is wet. (0)")
