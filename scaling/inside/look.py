@@ -145,36 +145,32 @@ def _distances(each: Map, head: int) -> dict[str, Any]:
 # A text
 
 
-@dataclass(frozen=True)
-class Look:
-    """The maps of a pass, the tokens of each tower, and the scores of each head."""
-
-    tokens: Mapping[str, Sequence[str]]
-    maps: Sequence[Map]
-    heads: Sequence[Mapping[str, Any]]
-
-    @property
-    def layers(self) -> list[dict[str, Any]]:
-        """The `name`, `tower`, `layer` and `slot` of each map. The name is `3`, where there are two towers `encoder.3`,
-        `decoder.3` and `cross.3`; where a layer has several mixers, it has that of the branch too.
-        """
-        groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (len(self.tokens) > 1) for each in self.maps]
-        plain = [f"{group}{each.layer}" for group, each in zip(groups, self.maps)]
-        branches = [each.name.partition("branches.")[2].partition(".")[0] or each.name for each in self.maps]
-        names = [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
-        of = ({"tower": each.tower, "layer": each.layer, "slot": each.slot} for each in self.maps)
-        return [{"name": name, **place} for name, place in zip(names, of)]
-
-
-def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]) -> Look:
-    """The maps of the family's towers over these tokens."""
+def look(
+    model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, Any], list[Map]]:
+    """The maps of the family's towers over these tokens, after their document: the `tokens` of each tower as texts, the
+    `layers` of the maps, and the scores of each of their `heads`.
+    """
     seen = maps(model, batch_of(model, tokens))
     refuse(not seen, "no mixer of the run has weights of attention", "take a run with Attention", key="RUN")
     shape = list(towers(model).values())[-1].shape
     special = set(ids.values()) | set(() if codec is None else codec.specials.values())
     ordinary = [token for token in range(shape.vocabulary if codec is None else codec.size) if token not in special]
     shown = {name: [spelled(codec, ids, token) for token in row] for name, row in tokens.items()}
-    return Look(shown, seen, scores(seen, repetition(model, ordinary, shape.length)))
+    heads = scores(seen, repetition(model, ordinary, shape.length))
+    return {"tokens": shown, "layers": _layers(seen, len(tokens)), "heads": heads}, seen
+
+
+def _layers(seen: Sequence[Map], towers: int) -> list[dict[str, Any]]:
+    """The `name`, `tower`, `layer` and `slot` of each map. The name is `3`, where there are two towers `encoder.3`,
+    `decoder.3` and `cross.3`; where a layer has several mixers, it has that of the branch too.
+    """
+    groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (towers > 1) for each in seen]
+    plain = [f"{group}{each.layer}" for group, each in zip(groups, seen)]
+    branches = [each.name.partition("branches.")[2].partition(".")[0] or each.name for each in seen]
+    names = [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
+    of = ({"tower": each.tower, "layer": each.layer, "slot": each.slot} for each in seen)
+    return [{"name": name, **place} for name, place in zip(names, of)]
 
 
 def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
@@ -199,27 +195,27 @@ def spelled(codec: Codec | None, ids: Mapping[str, int], token: int) -> str:
 # The page
 
 
-def page(seen: Look, title: str) -> str:
+def page(document: Mapping[str, Any], seen: Sequence[Map], title: str) -> str:
     """One HTML file."""
     parts = (files("scaling.inside") / name for name in ("page.html", "page.css", "page.js"))
     body, css, script = (part.read_text(encoding="utf-8") for part in parts)
-    text = json.dumps({"maps": _drawn(seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps({"maps": _drawn(document, seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for mark in "<>&":  # so that no text can end the element
         text = text.replace(mark, f"\\u{ord(mark):04x}")
     data = tag("script", Html(text), type="application/json", id="data")
     return shell(title, join(tag("header", tag("h1", title)), Html(body), data), css, script)
 
 
-def _drawn(seen: Look) -> list[dict[str, Any]]:
+def _drawn(document: Mapping[str, Any], seen: Sequence[Map]) -> list[dict[str, Any]]:
     """The data of the page: the weights of each map in 256 levels, with labels of its queries and keys: tokens, behind
     learned keys.
     """
-    heads, maps = iter(seen.heads), []
-    for layer, each in zip(seen.layers, seen.maps):
+    heads, tokens, maps = iter(document["heads"]), document["tokens"], []
+    for layer, each in zip(document["layers"], seen):
         _, queries, keys = each.of_tokens.shape
-        read = seen.tokens["encoder" if each.slot == "cross" else each.tower]
+        read = tokens["encoder" if each.slot == "cross" else each.tower]
         columns = [*(f"learned {number}" for number in range(each.before)), *_labels(read, keys)]
-        labels = {"rows": _labels(seen.tokens[each.tower], queries), "columns": columns}
+        labels = {"rows": _labels(tokens[each.tower], queries), "columns": columns}
         levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
         scores = [dict(list(next(heads).items())[4:]) for _ in each.weights]
         maps.append(

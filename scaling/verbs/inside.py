@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
-    from scaling.inside.look import Look, Map
+    from scaling.inside.look import Map
 
 FIGURES = Output((".png", ".pdf", ".svg"))
 PAGE = Output((".html",))
@@ -32,11 +32,7 @@ class Attention(Result):
     [heads, queries, keys], `layer`, `slot` (mixer or cross) and `tower`. `tokens` are the tokens that each tower read.
     """
 
-    seen: Look = field(kw_only=True)
-
-    @property
-    def maps(self) -> Sequence[Map]:
-        return self.seen.maps
+    maps: Sequence[Map] = field(kw_only=True)
 
     @property
     def heads(self) -> pandas.DataFrame:
@@ -51,7 +47,7 @@ class Attention(Result):
 
         if path is not None:
             PAGE.check(path)
-            atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
+            atomic.write(Path(path), page(self.document, self.maps, f"Attention of {self.run}"))
         return self
 
 
@@ -77,12 +73,13 @@ def look(
 
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
-    seen = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
-    document = {"run": str(name), "text": text, "tokens": seen.tokens, "layers": seen.layers, "heads": seen.heads}
-    titles = [key for key in list(seen.heads[0])[3:] if any(one[key] is not None for one in seen.heads)]
-    names = [layer["name"] for layer, one in zip(seen.layers, seen.maps) for _ in one.weights]
-    rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, seen.heads, strict=True)]
-    return Attention(document, [tabulate(["layer", *titles], rows)], seen=seen).save(to)
+    document, maps = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
+    heads = document["heads"]
+    titles = [key for key in list(heads[0])[3:] if any(one[key] is not None for one in heads)]
+    names = [layer["name"] for layer, one in zip(document["layers"], maps) for _ in one.weights]
+    rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, heads, strict=True)]
+    document = {"run": str(name), "text": text, **document}
+    return Attention(document, [tabulate(["layer", *titles], rows)], maps=maps).save(to)
 
 
 @dataclass(frozen=True, repr=False)
