@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.config import schema
+from scaling.config.document import Config
 
 SPLITS = ("train", "validation")
 Takes = Literal["windows", "pairs", "examples"]
@@ -153,3 +155,8 @@ class Vocabulary:
     def text(self) -> np.ndarray:
         """The ids of text."""
         return np.flatnonzero(self.is_text)
+
+
+def objective_of(config: Config, train: Source) -> Any:
+    """The objective of a config, over the vocabulary of its training data."""
+    return config.build("objective", Vocabulary.of(train), config["size.length"], schema.family(config["model"]))

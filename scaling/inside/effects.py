@@ -18,12 +18,13 @@ from torch import Tensor
 from scaling.base import atomic
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError, refuse
+from scaling.config.document import Config
 from scaling.config.schema import build
 from scaling.data.batches import evaluation
+from scaling.data.source import objective_of
 from scaling.data.store import root
 from scaling.inside.look import stream, towers
 from scaling.interop.pretrained import Pretrained
-from scaling.interop.run import objective_of
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
@@ -180,7 +181,8 @@ def held_out(source: Pretrained, windows: int) -> list[Batch]:
     """Batches of the validation split of the data that a run was trained on."""
     data = build("data", source.data)
     train, validation = (data.open(split, root(source.runs)) for split in ("train", "validation"))
-    batches, count = evaluation(validation, objective_of(source.sections, train), min(16, windows), windows)
+    objective = objective_of(Config(dict(source.sections), {}), train)
+    batches, count = evaluation(validation, objective, min(16, windows), windows)
     return [batches.batch(step) for step in range(count)]
 
 

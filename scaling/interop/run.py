@@ -26,7 +26,7 @@ from scaling.config.document import Config
 from scaling.config.schema import build, check, family, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
-from scaling.data.source import Source, Vocabulary
+from scaling.data.source import objective_of
 from scaling.data.store import TOKENIZER
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
@@ -140,15 +140,10 @@ def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tu
     """The ids that the run's data and objective gave, and its task's labels; none where its data are not here."""
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
-        objective = objective_of(spec, data.open("train", store.root(runs)))
+        objective = objective_of(Config(dict(spec), {}), data.open("train", store.root(runs)))
         return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
     except ScalingError:
         return {}, ()
-
-
-def objective_of(spec: Mapping[str, Any], train: Source) -> Any:
-    """The objective of a spec, over the vocabulary of its training data."""
-    return build("objective", spec["objective"], Vocabulary.of(train), spec["size"]["length"], family(spec["model"]))
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:

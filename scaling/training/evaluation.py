@@ -19,8 +19,10 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import refuse
+from scaling.config.document import Config
 from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
+from scaling.data.source import objective_of
 from scaling.data.store import root
 from scaling.metrics.metric import bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
@@ -265,13 +267,13 @@ class Predictor:
     """
 
     def __init__(self, finetuned: Pretrained, device: torch.device, average: int | None = None):
-        from scaling.interop.run import averaged, objective_of, read
+        from scaling.interop.run import averaged, read
 
         folder, self.device = finetuned.folder, device
         self.run = read(folder) if average is None else averaged(folder, average)
         self.task = build("data", finetuned.data)
         train = self.task.open("train", root(finetuned.runs))
-        self.objective = objective_of(finetuned.sections, train)
+        self.objective = objective_of(Config(dict(finetuned.sections), {}), train)
         ids, size = self.objective.vocabulary.size, self.run.sections["size"]["vocabulary"]
         what = f"the task takes {ids:,} token ids, and the model knows {size:,}"
         refuse(ids > size, what, "take the tokenizer that the run was trained with", key="data.tokenizer")

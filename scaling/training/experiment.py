@@ -24,7 +24,7 @@ from scaling.config.files import shipped
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
-from scaling.data.source import Source, Vocabulary
+from scaling.data.source import Vocabulary, objective_of
 from scaling.data.store import root
 from scaling.data.tokens import MappedSource
 from scaling.ledger.identity import run_name
@@ -209,8 +209,8 @@ def _assemble(config: Config) -> Experiment:
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family, objective, documents = schema.family(config["model"]), _objective(config, train), config["train.documents"]
-    is_joined = documents == "mask" and family not in getattr(objective, "separates", ())
+    objective, documents = objective_of(config, train), config["train.documents"]
+    is_joined = documents == "mask" and schema.family(config["model"]) not in getattr(objective, "separates", ())
     what = f"{type(objective).__name__} does not keep documents apart for this family"
     config.refuse(is_joined, "train.documents", what, "take join")
     is_endless = documents == "mask" and isinstance(train, MappedSource) and "eos" not in train.specials
@@ -433,12 +433,6 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
 # The vocabulary: the ids that data and objective need, unless the config gives another number
 
 
-def _objective(config: Config, source: Source) -> Any:
-    """The objective of a config on its training data."""
-    shared = Vocabulary.of(source), config["size.length"], schema.family(config["model"])
-    return config.build("objective", *shared)
-
-
 def _with_vocabulary(config: Config, vocabulary: Vocabulary, start: Start | None = None) -> Config:
     """The config with the ids that the data and the objective need, where it gives none, or where a shipped size has
     fewer. A shipped size that has more keeps them, and so does the model of a start.
@@ -461,7 +455,7 @@ def sized(config: Config, start: Start | None = None) -> Config:
     if _is_given(config):
         return config
     try:
-        objective = _objective(config, config.build("data").open("train", root(config["runs"])))
+        objective = objective_of(config, config.build("data").open("train", root(config["runs"])))
     except ScalingError as error:
         if config["size"].get("vocabulary") is not None:
             return config

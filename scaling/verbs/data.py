@@ -133,7 +133,7 @@ def data_show(
     """
     from scaling.data.batches import describe_row, training
     from scaling.data.plan import BatchSize
-    from scaling.data.source import Vocabulary
+    from scaling.data.source import objective_of
 
     loaded = _config(name, overrides, model)
     if model is None:
@@ -148,10 +148,9 @@ def data_show(
         for each in (source.sources or (source,)) if verify else ():
             each.verify()
         if windows:
-            family: Any = schema.kinds("model")[loaded["model.kind"]]
-            objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
+            objective = objective_of(loaded, source)
             batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
-            others = (source, objective.vocabulary, family.family)
+            others = (source, objective.vocabulary, schema.family(loaded["model"]))
             document["windows"] = [describe_row(batch, row, *others) for row in range(min(windows, batch.rows))]
         return _result(document)
 
