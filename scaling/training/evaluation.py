@@ -92,12 +92,12 @@ class Evaluation:
     the mean what was learned of the spans. What a model predicts of examples is scored.
     """
 
-    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
+    def __init__(self, batches: Batches, count: int, ranks: int = 1):
         objective: Any = batches.objective
         self.source, self.domains, self.ranks = batches.source, batches.source.domains, ranks
         self.is_code = getattr(objective, "is_code", False)
         self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
-        self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
+        self.outputs = Outputs(batches, count, ranks) if self.source.gives == "examples" else None
         self.sums: dict[str, Tensor] = {}  # [2] or [2 n]: a sum over targets, and their number
         self.batches = 0
 
@@ -176,16 +176,14 @@ class Outputs:
     sees its own batches, in their order.
     """
 
-    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
-        self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
+    def __init__(self, batches: Batches, count: int, ranks: int = 1):
+        self.batches, self.count, self.ranks = batches, count, ranks
         self.source, self.objective = cast(Any, batches.source), cast(Any, batches.objective)
         self.written: bool = self.objective.writes(self.source.task)
         self._own: list[Tensor] = []
 
     def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
         """Note what the model's head predicts of this rank's next batch, or let the model write its answers."""
-        if self.rank + self.ranks * len(self._own) >= self.count:
-            return  # a spare batch
         self._own.append(self._answers(model, batch) if self.written else predictions.detach().float().cpu())
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
@@ -199,7 +197,7 @@ class Outputs:
         return aligned([best.tokens for best, *_ in rows], NONE, left=False)[0]
 
     def all(self) -> Iterator[tuple[Tensor, Batch]]:
-        """The outputs of all batches in their order, on every rank, each with its batch."""
+        """The outputs of all batches in their order, on every rank, each with its batch; not those of spare ones."""
         of_ranks = [self._own] * self.ranks
         if self.ranks > 1:
             distributed.all_gather_object(of_ranks, self._own)

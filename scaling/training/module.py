@@ -301,7 +301,7 @@ class FamilyModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         step: int | None = getattr(self.trainer.datamodule, "evaluated", None)  # type: ignore[attr-defined]
-        self.evaluation = Evaluation(*self.experiment.evaluation(step), self.global_rank, self.trainer.world_size)
+        self.evaluation = Evaluation(*self.experiment.evaluation(step), self.trainer.world_size)
         self.on_predict_epoch_start()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
