@@ -133,3 +133,11 @@ def flat(
         else:
             leaves[f"{above}{key}"] = value
     return leaves
+
+
+def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set the value under a dotted key of nested mappings."""
+    *above, last = dotted.split(".")
+    for key in above:
+        tree = tree.setdefault(key, {})
+    tree[last] = value

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError, nearest, refuse
-from scaling.base.json_lines import mapped
+from scaling.base.json_lines import mapped, put
 from scaling.config import schema
 from scaling.config.schema import overlay, walk
 from scaling.config.shape import Shape
@@ -167,18 +167,7 @@ def tied(tower: str, default: bool = True) -> Blank:
 
 def at(config: Mapping[str, Any], dotted: str) -> Any:
     """The value under a dotted key, or None."""
-    value: Any = config
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def put(config: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set the value under a dotted key."""
-    *above, last = dotted.split(".")
-    for key in above:
-        config = config.setdefault(key, {})
-    config[last] = value
+    return dict(walk(config)).get(dotted)
 
 
 # Our sections beside a format's

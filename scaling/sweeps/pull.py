@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, refuse
+from scaling.base.json_lines import put
 from scaling.config.document import Config
 from scaling.config.schema import walk
 from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
@@ -279,12 +280,8 @@ def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
     opened = {key: value for key, value in values.items() if "." not in key}
     sections = set(opened)
     for key, value in values.items():
-        *above, last = key.split(".")
-        if above and above[0] not in sections:
-            inner = opened
-            for part in above:
-                inner = inner.setdefault(part, {})
-            inner[last] = value
+        if "." in key and key.partition(".")[0] not in sections:
+            put(opened, key, value)
     return opened
 
 
