@@ -265,7 +265,6 @@ def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropou
 _BERT_ACTIVATION = _activation("hidden_act", "gelu")
 _BERT_NORM = _norm("LayerNorm", "layer_norm_eps", 1e-12)
 _BERT_DROPOUT = _dropout("hidden_dropout_prob")
-_SEGMENTS = Segments("type_vocab_size", default=2)
 # A head of tasks drops as the stack does where its own fraction is not written.
 _HEAD_DROPOUT = _dropout("classifier_dropout", "hidden_dropout_prob")
 _POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
@@ -302,7 +301,12 @@ class BERT(Format):
         {"kind": "Post", "dropout": _BERT_DROPOUT},
         {"bias": True, "dropout": _dropout("attention_probs_dropout_prob")},
         {"activation": _BERT_ACTIVATION, "bias": True},
-        embedding={"kind": "Token", "segments": _SEGMENTS, "norm": _BERT_NORM, "dropout": _BERT_DROPOUT},
+        embedding={
+            "kind": "Token",
+            "segments": Segments("type_vocab_size", default=2),
+            "norm": _BERT_NORM,
+            "dropout": _BERT_DROPOUT,
+        },
         position="Learned",
         stack=_NO_LAST_NORM,
         head={"kind": "Transform", "activation": _BERT_ACTIVATION, "norm": _BERT_NORM, "bias": True},
@@ -332,8 +336,9 @@ class MaskedBERT(BERT):
     model = {**BERT.model, "sentence": None}
 
 
-_BERT_POOLED = f"head.pool.<both>   bert.pooler.dense.<both>\n{_OUT}"
-ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT)
+ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(
+    BERT, _POOL, f"head.pool.<both>   bert.pooler.dense.<both>\n{_OUT}", _HEAD_DROPOUT
+)
 
 
 class RoBERTa(Format):
@@ -773,8 +778,11 @@ class Qwen2(Llama):
 
 _CENTERED = {**_RMS, "gain": "zero_centered"}
 # Releases call it gelu, and have always computed the tanh form.
-_TANH = ACTIVATIONS["gelu_pytorch_tanh"]
-_GEMMA_WORDS = {"gelu_pytorch_tanh": _TANH, **ACTIVATIONS, "gelu": _TANH}
+_GEMMA_WORDS = {
+    "gelu_pytorch_tanh": ACTIVATIONS["gelu_new"],  # the first of one meaning is written
+    **ACTIVATIONS,
+    "gelu": ACTIVATIONS["gelu_new"],
+}
 
 
 class Gemma(Llama):

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from scaling.base import atomic
@@ -26,8 +26,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 def read(path: Path) -> dict[str, Tensor]:
     """Every tensor of a weight file."""
     try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
+        return load_file(path)
     except FileNotFoundError:
         raise ScalingError("there is no such file", file=path) from None
     except (SafetensorError, OSError) as error:
