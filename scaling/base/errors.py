@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import importlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -69,6 +70,14 @@ def refuse(condition: object, what: str, fix: str | None = None, **place: Any) -
     """Raise a `ScalingError` where a condition holds; `place` is its file, line, key and value."""
     if condition:
         raise ScalingError(what, fix=fix, **place)
+
+
+def imported(module: str, what: str, fix: str, **place: Any) -> Any:
+    """A module of a package that may be absent, which is then an error that states how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ScalingError(what, fix=fix, **place) from None
 
 
 @contextmanager

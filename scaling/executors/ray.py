@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import imported
 from scaling.base.signals import take_back
 from scaling.config import schema
 from scaling.executors import End, Executor, Handle, ended
@@ -22,11 +21,8 @@ class Ray(Executor):
     def __init__(self, workers: int | None, parameters: Mapping[str, Any]):
         log = "the logs of Ray: /tmp/ray/session_latest/logs on each machine, and its dashboard"
         super().__init__(workers or sys.maxsize, log)
-        try:
-            self.ray: Any = import_module("ray")
-        except ImportError:
-            fix = "install it: pip install 'scaling[ray]'"
-            raise ScalingError("Ray is not installed", key="--executor", value="ray", fix=fix) from None
+        fix = "install it: pip install 'scaling[ray]'"
+        self.ray = imported("ray", "Ray is not installed", fix, key="--executor", value="ray")
         self.options = {key: value for key, value in parameters.items() if key != "address"}
         address = parameters.get("address")
         self.ray.init(

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, imported
 from scaling.base.signals import Stopped
 from scaling.config import schema
 from scaling.executors import End, Executor, Handle, Resources, ended
@@ -129,12 +129,8 @@ class Slurm(Executor):
 
 def submitit() -> Any:
     """The module, which is an extra."""
-    try:
-        import submitit
-    except ImportError:
-        fix = "install it: pip install 'scaling[slurm]'"
-        raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
-    return submitit
+    fix = "install it: pip install 'scaling[slurm]'"
+    return imported("submitit", "SLURM needs submitit", fix, key="--executor", value="slurm")
 
 
 @contextmanager

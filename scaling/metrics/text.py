@@ -4,7 +4,6 @@ summaries, by the packages that papers are compared by.
 
 from __future__ import annotations
 
-import importlib
 import re
 import string
 import unicodedata
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import imported
 from scaling.metrics.classes import grouped
 from scaling.metrics.metric import Groups, Metric, Values, f1
 
@@ -174,11 +173,8 @@ _COMPOUND = re.compile(r"(\S)-(\S)")  # as in tensor2tensor's get_ende_bleu.sh
 
 
 def _package(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        name = module.partition(".")[0].replace("_", "-")
-        raise ScalingError(f"it needs the package {name}", key="metric", fix="pip install 'scaling[eval]'") from None
+    name = module.partition(".")[0].replace("_", "-")
+    return imported(module, f"it needs the package {name}", "pip install 'scaling[eval]'", key="metric")
 
 
 @dataclass(frozen=True, kw_only=True)

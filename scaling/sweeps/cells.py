@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import ScalingError, plural, refuse
+from scaling.base.errors import ScalingError, imported, plural, refuse
 from scaling.base.json_lines import flat
 from scaling.base.numbers import is_number
 from scaling.base.printing import short
@@ -92,10 +92,8 @@ class Bayes:
     """
 
     def __init__(self, sweep: Sweep, drawn: Path):
-        try:
-            import optuna
-        except ImportError:
-            raise sweep.config.error("method", "bayes needs Optuna here", "install scaling[bayes]") from None
+        with sweep.config.placing():
+            optuna = imported("optuna", "bayes needs Optuna here", "install scaling[bayes]", key="method")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep, self._optuna = sweep, optuna
         self._study, self._trials = optuna.create_study(), list[Any]()
