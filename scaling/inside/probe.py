@@ -22,7 +22,7 @@ from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, framing, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.look import TowerName, stream, towers
+from scaling.inside.look import stream, towers
 from scaling.interop.pretrained import Pretrained
 from scaling.metrics.metric import Metric, bootstrap
 from scaling.model.family import Family
@@ -51,11 +51,6 @@ class Reading:
     ids: Mapping[str, int]
     length: int
 
-    @property
-    def tower(self) -> TowerName:
-        """The tower whose stream is probed."""
-        return "decoder" if self.family == "decoder" else "encoder"
-
     def labelled(
         self, tokens: Sequence[int], places: np.ndarray, labels: np.ndarray, types: Sequence[Hashable]
     ) -> Labelled:
@@ -74,7 +69,7 @@ def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
         if example.answer is None:
             continue
         item = source.items[number]
-        places = item.pieces[:, 1 if reading.tower == "decoder" else 0]
+        places = item.pieces[:, 1 if reading.family == "decoder" else 0]
         labels = np.asarray(item.label, np.int64)
         yield reading.labelled(item.parts[0].tolist(), np.asarray(places, np.int64), labels, example.texts)
 
@@ -85,7 +80,7 @@ def of_language(law: Synthetic, task: str, split: str, reading: Reading) -> Iter
     """
     source, likeliest = Language(law, split), law.successors()[:, 0]
     # A decoder's text begins behind bos, its start; the windows of others have it as their first token.
-    first = [] if reading.tower == "decoder" else [law.symbols]
+    first = [] if reading.family == "decoder" else [law.symbols]
     for row in itertools.count():
         symbols, ranks = (drawn[0].astype(np.int64) for drawn in source.drawn(np.array([row]), reading.length))
         labels = np.minimum(ranks, TAGS - 1)
