@@ -95,12 +95,12 @@ def _of_ledger(folder: Path, step: int | None = None) -> Saved:
     refuse(not spec, "the run has no spec that can be read", file=folder / SPEC)
     checkpoint, tokenizer = _checkpoint(folder, step), store.tokenizer(spec["data"], runs)
     saved = _saved(spec, checkpoint.folder / CHECKPOINT_WEIGHTS, _base(checkpoint, runs))
-    specials, labels = _learned(spec, runs)
+    tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
+    specials, labels = _learned(spec, runs, tokenizer)
     ids, head = _started(specials, spec["model"]["kind"]), spec["model"]["head"]
     kind: Any = kinds("head")[head if isinstance(head, str) else head["kind"]]
     if "extract" in specials and kind.answer is not None:  # a decoder with the head of a task
         ids |= {name: specials[name] for name in ("start", "delim", "extract")}
-    tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
     place = {"run": folder.name, "step": checkpoint.step}
     return replace(saved, ids=ids, labels=labels, tokenizer=tokenizer, place=place)
 
@@ -136,14 +136,16 @@ def _base(kept: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     raise ScalingError(what, file=kept.folder, fix=fix)
 
 
-def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
-    """The ids that the run's data and objective gave, and its task's labels; none where its data are not here."""
+def _learned(spec: Mapping[str, Any], runs: Path, tokenizer: Path | None) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """The ids that the run's data and objective gave, and its task's labels. Where its data are not here, or have
+    changed, the ids are those of its tokenizer alone, so that texts begin and end as in training.
+    """
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
         objective = objective_of(Config(dict(spec), {}), data.open("train", store.root(runs)))
         return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
     except ScalingError:
-        return {}, ()
+        return {} if tokenizer is None else Codec.load(tokenizer).specials, ()
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:

@@ -15,6 +15,7 @@ from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.codec import Codec
+from scaling.data.text import Text
 from scaling.data.tokenizer import Byte
 from scaling.evaluation.corpus import windows
 from scaling.evaluation.generate import prompt
@@ -152,7 +153,7 @@ def test_windows_score_each_token_once():
 
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_a_corpus_costs_what_its_documents_do(family, language):
+def test_a_corpus_costs_what_its_documents_do(family, language, monkeypatch):
     found = scaling.evaluate_corpus(language.runs / "store" / language.ids[family])  # of a ledger elsewhere
     manifest = json.loads(next((language.runs.parent / "data").glob("*/manifest.json")).read_text())
     (shard,) = manifest["splits"]["validation"]["text"]
@@ -169,6 +170,8 @@ def test_a_corpus_costs_what_its_documents_do(family, language):
                 costs.append(float(model.scorer.nats([Request((ids[-1],), ids)])[0].sum()))
         assert all(np.abs(np.array(costs) - one["nats"]).min() < 1e-3 for one in found.scored[:3])
         assert found.metrics["nats_per_token"] < 0.8 * math.log(len(WORDS))  # it knows the language
+        monkeypatch.setattr(Text, "changed", lambda *_: scaling.ScalingError("it has changed"))
+        assert scaling.load(language.ids[family], runs=language.runs).saved.ids == model.saved.ids
 
 
 def test_a_long_document_is_read_in_windows_and_written_to_a_file(language, tmp_path, capsys):
