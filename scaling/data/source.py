@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import ScalingError
 from scaling.config import schema
 from scaling.config.document import Config
 
@@ -113,10 +113,6 @@ def under_data(prefix: str = "data") -> Iterator[None]:
     except ScalingError as error:
         is_whole = error.file is not None if error.key is None else error.key.startswith("data")
         raise (error if is_whole else error.under(prefix)) from error
-
-
-def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
-    refuse(split not in splits, f"there is no split {split!r}", nearest(split, splits))
 
 
 @dataclass(frozen=True)

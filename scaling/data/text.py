@@ -35,7 +35,7 @@ from scaling.data import rows, store
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Part, Snapshot, Splitter, size, until
-from scaling.data.source import check_split, under_data
+from scaling.data.source import under_data
 from scaling.data.store import FORMAT, NAME, TOKENIZER, TRUSTED, PackedSource, PairedSource, Shard, described, digest
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
@@ -74,7 +74,6 @@ class Text:
         return digest({"format": FORMAT, **self.request})[:16]
 
     def open(self, split: str, folder: Path) -> PackedSource | PairedSource:
-        check_split(split)
         entry = self.entry(folder)
         if entry is None:
             raise ScalingError(f"the data have not been prepared in {folder}", key="data", fix=store.UNPREPARED)

@@ -23,7 +23,7 @@ from scaling.config.schema import Recipe, piece_of
 from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
-from scaling.data.source import Source, check_split, under_data
+from scaling.data.source import Source, under_data
 from scaling.data.store import FORMAT, TOKENIZER, digest
 
 _BLOCK = 1 << 22  # tokens that are looked at together
@@ -76,7 +76,6 @@ class Tokens:
         return {name: token for name, token in ids.items() if token < self.vocabulary}
 
     def open(self, split: str, folder: Path) -> MappedSource:
-        check_split(split)
         if self._vocabulary is None and self._tokenizer is None:
             fix = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
             raise ScalingError("arrays of ids do not state their vocabulary", key="data.vocabulary", fix=fix)

@@ -18,7 +18,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from scaling.base.errors import ScalingError, refuse
 from scaling.base.numbers import Long, Range, Seed, SmallInt
-from scaling.config.schema import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source
 
@@ -137,7 +136,6 @@ class Synthetic(Law):
     validation: Long = 1 << 18  # tokens of the other split
 
     def __post_init__(self) -> None:
-        check_fields(self)
         what, longest = f"{self.symbols} symbols have too large a table", int(log(LARGEST, self.symbols) + 1e-9) - 1
         fix = f"take an order from 1 to {longest}, or fewer symbols"
         refuse(self.order > longest, what, fix, key="order", value=self.order)
@@ -249,7 +247,6 @@ class SyntheticPairs(Law):
     lexicon: Annotated[float, Range(least=-1000, most=1000)] = 2.0
 
     def __post_init__(self) -> None:
-        check_fields(self)
         what, fix = "no sentence is so short", f"take one from {self.shortest}, which is the shortest"
         refuse(self.longest < self.shortest, what, fix, key="longest", value=self.longest)
         _ = self.language  # its own keys are checked too

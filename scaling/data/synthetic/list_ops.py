@@ -43,7 +43,6 @@ class ListOps(SyntheticTask):
     seed: Seed = 3401
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         refuse(
             self.longest <= self.shortest + 1,
             f"no text has more than {self.shortest} and less than {self.longest} tokens",

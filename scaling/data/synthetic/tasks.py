@@ -13,12 +13,10 @@ import numpy as np
 
 from scaling.base.errors import refuse
 from scaling.base.numbers import Range, Seed
-from scaling.config.schema import check_fields
 from scaling.data import hashing
-from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import SPLITS, Examples, Goal, Split, characters
+from scaling.data.task.source import Examples, Goal, Split, characters
 from scaling.metrics.classes import Accuracy, TagAccuracy
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import ExactMatch
@@ -50,9 +48,6 @@ class SyntheticTask(ABC):
     version: ClassVar[int] = 1
     answer: ClassVar[Answer] = "class"
     metric: ClassVar[Metric] = Accuracy()
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     vocabulary: ClassVar[Any]
     labels: ClassVar[Any]
@@ -93,7 +88,6 @@ class SyntheticTask(ABC):
         }
 
     def open(self, split: str, folder: Path) -> Examples:
-        check_split(split, SPLITS)
         return Examples(
             Goal(self.answer, self.labels, self.metric),
             split,
@@ -118,7 +112,6 @@ class _OfLength(SyntheticTask):
     symbols: Annotated[int, Range(least=2, most=8192)] = 16
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         tokens = max(self.examples, self.held_out) * self.length
         what, fix = f"{tokens:,} tokens in a split are more than {MOST:,}", "take fewer examples, or shorter ones"
         refuse(tokens > MOST, what, fix, key="length", value=self.length)

@@ -26,7 +26,7 @@ from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Document, digest, is_held_out, until, value_of
 from scaling.data.rows import Row
 from scaling.data.sets import Published
-from scaling.data.source import check_split, under_data
+from scaling.data.source import under_data
 from scaling.data.store import TOKENIZER, described
 from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
 from scaling.data.task.layout import table
@@ -122,7 +122,6 @@ class Task(Columns):
 
     def open(self, split: str, folder: Path) -> Examples:
         """A split: read, checked and tokenized where that is new. A set on the hub is fetched by `prepare` alone."""
-        check_split(split, SPLITS)
         with under_data():
             home = self._home(folder, network=False)
             meta = store.sealed(home)
