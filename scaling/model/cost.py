@@ -22,7 +22,7 @@ from scaling.config.shape import Shape
 from scaling.model.family import Family
 from scaling.model.flops import counted
 from scaling.model.parameters import parameters
-from scaling.model.tuned import blank, tune
+from scaling.model.tuned import blank_model
 
 # What attention is computed with in training, by device: the kernel is ours.
 TRAINING_ON: Mapping[str, Any] = {
@@ -164,10 +164,7 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     key = json.dumps(line, sort_keys=True)
     if key in _counted:
         return _counted[key]
-    with blank():
-        model = config.build("model", config["size"])
-        with config.placing():
-            tuning = tune(model, config.tree)
+    model, tuning = blank_model(config)
     if tuning is not None or names is not None:
         trains = tuning.trains if names is None and tuning is not None else (names or []).__contains__
         for spec, parameter in parameters(model):

@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from scaling.base.errors import under
+from scaling.config.document import Config
 from scaling.config.schema import build
 from scaling.model.contract import Tuning
 from scaling.model.family import Family
@@ -46,6 +47,14 @@ def tune(model: Family, tree: Mapping[str, Any]) -> Tuning | None:
         tuning: Tuning = build("tuning", line)
         tuning.apply(model)
         return tuning
+
+
+def blank_model(config: Config) -> tuple[Family, Tuning | None]:
+    """The model of a config without weights, and the tuning that was put into it."""
+    with blank():
+        model = config.build("model", config["size"])
+        with config.placing():
+            return model, tune(model, config.tree)
 
 
 def build_model(tree: Mapping[str, Any]) -> Family:

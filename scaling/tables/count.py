@@ -26,7 +26,7 @@ from scaling.model.cost import cost, windows
 from scaling.model.family import Decoder, Family
 from scaling.model.flops import Watch
 from scaling.model.parameters import parameters
-from scaling.model.tuned import blank, tune
+from scaling.model.tuned import blank_model
 from scaling.tables.table import Row, Table
 from scaling.training.experiment import sized
 from scaling.training.parametrization import Standard, initialise
@@ -54,9 +54,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counts:
     measured: dict[str, float] = {}
     try:
         config = sized(config)
-        with blank():
-            model = config.build("model", config["size"])
-            tune(model, config.tree)
+        model, _ = blank_model(config)
         mesh, flops = operations(config, model)
         if {"sequential", "path"} & set(table.measures):
             measured |= dependence(config)

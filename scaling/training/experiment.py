@@ -32,7 +32,7 @@ from scaling.model.contract import Position, Tuning
 from scaling.model.cost import Cost, cost, inspected
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
-from scaling.model.tuned import blank, tune
+from scaling.model.tuned import blank_model
 from scaling.training import transfer
 from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
@@ -71,7 +71,9 @@ class Experiment:
 
     def model(self) -> Family:
         """The model without weights, with what tuning puts into it; `initialise` gives it some."""
-        return _blank_model(self.config)[0]
+        model, _ = blank_model(self.config)
+        model.checkpoint(self.config["train.checkpointing"])
+        return model
 
     def initial_model(self, device: torch.device | str = "cpu") -> Family:
         """The model with the weights that the run begins with; what it does not train takes no gradient."""
@@ -245,7 +247,7 @@ def _assemble(config: Config) -> Experiment:
     for rows in size.sizes if objective.takes == "windows" else ():  # batches of pairs and examples vary
         what = f"{rows} rows do not divide into {ranks} devices × {rows_at_once} rows at once"
         config.refuse(rows % least, "train.batch", what, f"take a multiple of {least}")
-    model, tuning = _blank_model(config)
+    model, tuning = blank_model(config)
     transfer.check_head(model, objective, train)
     is_number = getattr(model.head, "answer", None) == "number"
     what, fix = "the head predicts a number, and smoothing is of classes", "leave it out"
@@ -313,15 +315,6 @@ def _check_varied(config: Config) -> None:
         config.refuse(chosen, "train.epochs", f"{key} sets the length of training too", f"set {key} to null")
 
 
-def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
-    """The model of a config without weights, and the tuning that was put into it."""
-    with blank():
-        model = config.build("model", config["size"])
-        tuning = tune(model, config.tree)
-        model.checkpoint(config["train.checkpointing"])
-        return model, tuning
-
-
 def _start(config: Config) -> Start | None:
     """The trained model that a config begins with; None where it draws its weights, or takes word vectors."""
     section = config.tree.get("start")
@@ -350,7 +343,7 @@ def counted(config: Config) -> Cost:
         config = sized(config, start)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
-        model, tuning = _blank_model(config)
+        model, tuning = blank_model(config)
         _, _, trained = _selected(config["train.parts"], tuning, model, start)
         return inspected(config, trained)
 
