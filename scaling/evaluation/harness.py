@@ -31,12 +31,13 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
 from scaling.base.errors import ScalingError, refuse, under
+from scaling.config.files import SUFFIXES
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.sets import quiet_datasets
 from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.likelihood import Request, Scorer, batches
-from scaling.evaluation.registry import YAML, unknown
+from scaling.evaluation.registry import unknown
 
 
 class HarnessModel(TemplateLM):
@@ -181,7 +182,7 @@ def _loaded(names: Sequence[str]) -> Any:
     """The tasks and groups that words name. The registry, of more than ten thousand files, is read only where one of
     them is not a file of a task.
     """
-    files = {name: Path(os.path.expanduser(name)).resolve() for name in names if name.endswith(YAML)}
+    files = {name: Path(os.path.expanduser(name)).resolve() for name in names if name.endswith(SUFFIXES)}
     folders = list(dict.fromkeys(file.parent for file in files.values()))
     local = TaskManager(include_path=[*folders], include_defaults=False)
     groups = {local.task_index[name].yaml_path: name for name in local.all_groups}

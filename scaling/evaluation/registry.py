@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.config.files import SUFFIXES
 
-YAML = (".yaml", ".yml")
 NEAR = 12  # names of the registry, of which there are more than ten thousand, that an error lists at most
 _NAMES = re.compile(r"^(?:task|group): *['\"]?([^\s'\"#]+)", re.MULTILINE)
 
@@ -28,13 +28,13 @@ def check_tasks(words: Sequence[str]) -> None:
         raise ScalingError("it needs the package lm_eval", key="TASK", fix=fix)
     refuse(not any(words), "no task is named", "name tasks or YAML files", key="TASK")
     for word in words:
-        is_absent = word.endswith(YAML) and not Path(os.path.expanduser(word)).is_file()
+        is_absent = word.endswith(SUFFIXES) and not Path(os.path.expanduser(word)).is_file()
         refuse(is_absent, "there is no such file", key="TASK", value=word)
-    names = [word for word in words if not word.endswith(YAML) and not set(word) & set("*?[")]
+    names = [word for word in words if not word.endswith(SUFFIXES) and not set(word) & set("*?[")]
     if not names:
         return
     # Templates have no ending.
-    files = (path for path in (Path(spec.origin).parent / "tasks").rglob("*") if path.suffix in ("", *YAML))
+    files = (path for path in (Path(spec.origin).parent / "tasks").rglob("*") if path.suffix in ("", *SUFFIXES))
     text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
     for name in names:
         if not re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from copy import deepcopy
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from scaling.config.compose import Precision
 from scaling.model.family import Family, Output, Tower
 from scaling.model.parameters import parameters
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 
 
 class Weights:

@@ -22,7 +22,6 @@ Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
 Rows = Annotated[str | Path | None, Output()]  # a file with one line for each example
 INTERVAL = "[{:.4f}, {:.4f}]".format
-SPLITS = ("train", "validation", "test")
 PLAIN = (str, int, float, bool)  # cells that a CSV has as they are; others are JSON there
 
 
@@ -328,6 +327,7 @@ def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
 def tasks(*, runs: str | Path = RUNS) -> Result:
     """List the shipped tasks: answers, metric, and the number of examples of each prepared split."""
     from scaling.data.store import root
+    from scaling.data.task.source import SPLITS
 
     rows: list[dict[str, Any]] = []
     for name in names("task"):
