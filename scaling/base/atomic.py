@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from scaling.base.errors import check_regular, from_os
+from scaling.base.errors import check_regular, disk
 
 TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks
@@ -80,11 +80,9 @@ def alone(path: Path, wait: Callable[[], object]) -> Iterator[None]:
     """Hold the lock of a file, which the system frees when its process ends; where a file system has none, nothing.
     `wait` is called before it waits for another process.
     """
-    try:
+    with disk(f"cannot write {path.name}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = path.open("a")
-    except OSError as error:
-        raise from_os(error, f"cannot write {path.name}") from error
     with handle:
         if not hold(handle.fileno()):
             wait()

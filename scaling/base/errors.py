@@ -8,6 +8,7 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,7 @@ class ScalingError(Exception):
 
     def at(self, **place: Any) -> ScalingError:
         """The same error, with the parts of its place (file, line, key, value) that were unknown filled in."""
-        error = ScalingError(self.what)
-        vars(error).update(vars(self))
+        error = copy(self)
         vars(error).update({k: v for k, v in place.items() if vars(self)[k] is (_ABSENT if k == "value" else None)})
         return error
 
@@ -129,3 +129,12 @@ def from_os(error: OSError, what: str, **place: Any) -> ScalingError:
     fix = "free some space and run the same command again" if full else None
     place = place or {"file": error.filename}
     return ScalingError(f"{what}: {reason}", fix=fix, code=DISK if full else BAD_INPUT, **place)
+
+
+@contextmanager
+def disk(what: str) -> Iterator[None]:
+    """Report a failing or full disk in one line, with exit code 74."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os(error, what) from error

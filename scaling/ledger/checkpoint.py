@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling.base import atomic
-from scaling.base.errors import from_os
-from scaling.ledger.document import Damaged, disk, read, read_valid, seal
+from scaling.base.errors import disk, from_os
+from scaling.ledger.document import Damaged, read, read_valid, seal
 
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged

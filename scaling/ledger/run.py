@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from scaling.base import atomic
-from scaling.base.errors import DISK, ScalingError
+from scaling.base.errors import DISK, ScalingError, disk
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
-from scaling.ledger.document import Log, differences, disk, entries, parse, publish, read_valid, seal, text
+from scaling.ledger.document import Log, differences, entries, parse, publish, read_valid, seal, text
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.base.errors import ScalingError, disk, nearest, refuse
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, entries, publish, read, read_valid, seal, text
+from scaling.ledger.document import Damaged, Log, differences, entries, publish, read, read_valid, seal, text
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.run import (
     CIRCUMSTANCES,

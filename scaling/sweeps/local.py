@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from scaling.base import atomic
-from scaling.base.errors import DISK, ScalingError
+from scaling.base.errors import DISK, ScalingError, disk
 from scaling.base.printing import csv_rows
 from scaling.base.signals import PRUNE
 from scaling.executors import End, Executor, Resources
 from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
 from scaling.ledger import Ledger
-from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
 from scaling.studies.findings import row, write_points
 from scaling.studies.progress import RETRIES
