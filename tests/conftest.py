@@ -43,7 +43,6 @@ def pytest_addoption(parser):
 def only_shipped_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kinds that a test adds by a file of its own are gone after it."""
     monkeypatch.setattr(schema, "_joined", {})
-    monkeypatch.setattr(schema, "_extensions", {})
 
 
 @pytest.fixture

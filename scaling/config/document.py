@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os, refuse
+from scaling.base.errors import ScalingError, disk, from_os, refuse, under
 from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
 from scaling.config.shape import Shape
@@ -20,13 +20,14 @@ from scaling.config.strict_yaml import flow, parse, read_text, shown
 
 @dataclass(frozen=True)
 class Config:
-    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key, and
-    `remarks` the values that a command filled in.
+    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key,
+    `remarks` the values that a command filled in, and `file` the name of a file that is the whole document.
     """
 
     tree: dict[str, Any]
     origin: dict[str, str]
     remarks: tuple[str, ...] = ()
+    file: str | None = None
 
     @cached_property
     def _nodes(self) -> dict[str, Any]:
@@ -51,15 +52,17 @@ class Config:
             raise self.error(key, what, fix)
 
     def place(self, error: ScalingError) -> ScalingError:
-        """An error that knows its dotted key, with the file, the line and the value filled in from it."""
-        if error.key is None or error.file is not None:
+        """An error that knows its dotted key, with the file, the line and the value filled in from it; any other, with
+        the file.
+        """
+        if error.file is not None:
             return error
-        parts = error.key.split(".")
-        below = (key for key in self.origin if key.startswith(f"{error.key}."))
+        parts = str(error.key).split(".")
+        below = (key for key in self.origin if error.key and key.startswith(f"{error.key}."))
         above = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
         key = next((key for key in (error.key, *below, *above) if key in self.origin), None)
         if key is None:
-            return error
+            return error.at(file=self.file)
         file, line = file_and_line(self.origin[key])
         is_value = key == error.key and not isinstance(self[key], dict | list)
         return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
@@ -89,6 +92,9 @@ class Config:
             if self.tree[section] is not None or section != "tuning":
                 with self.placing(section):
                     schema.recipe(section, self.tree[section])
+        for domain, line in self.tree.get("data", {}).get("domains", {}).items():  # of a mixture, each a line of data
+            with self.placing(), under(f"data.domains.{domain}"):
+                schema.recipe("data", line)
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
             with self.placing("size"):
@@ -98,10 +104,8 @@ class Config:
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
         head = [f"# with --extend {json.dumps(file)}" for file in schema.extensions()]
-        try:
+        with disk(f"{path} cannot be written"):
             atomic.write(Path(path), "".join(f"{line}\n" for line in [*head, *self._lines(self.tree, "")]))
-        except OSError as error:
-            raise from_os(error, f"{path} cannot be written") from None
 
     def _lines(self, tree: Mapping[str, Any], above: str) -> Iterator[str]:
         for key, value in tree.items():
@@ -124,7 +128,7 @@ def read_layer(path: str | Path) -> Config:
     """The layer that is a YAML file; an empty file is an empty mapping."""
     tree, origin = parse(read_text(Path(path)), shown(path))
     refuse(not isinstance(tree, dict), "expected keys with values", "write key: value", file=shown(path))
-    return Config(tree, origin)
+    return Config(tree, origin, file=shown(path))
 
 
 def of_values(place: str, tree: Mapping[str, Any]) -> Config:

@@ -9,9 +9,9 @@ keyword-only arguments are the keys of the line, and an annotation states which 
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of the slot of that name; it arrives as a function that takes the shared
-arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated `Recipes`
-has lines of its class's own slot, by name. Every number is finite and has a range, so no class checks a single number.
-The slot's public classes are the registry; a user's classes join it by `extend`.
+arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). Every number is finite
+and has a range, so no class checks a single number. The slot's public classes are the registry; a user's classes join
+it by `extend`.
 """
 
 from __future__ import annotations
@@ -33,31 +33,30 @@ from typing import Annotated, Any, Literal
 from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.base.numbers import Range, is_number
 
-_MODULES = {
-    "scaling.model.channels": ("activation", "channel"),
-    "scaling.model.blocks": ("norm", "residual", "block"),
-    "scaling.model.patterns": ("pattern",),
-    "scaling.model.embeddings": ("position", "embedding"),
-    "scaling.model.mixer": ("mixer", "cross"),
-    "scaling.model.heads": ("head", "sentence", "language", "boundary"),
-    "scaling.model.stacks": ("stack", "halting", "memory"),
-    "scaling.model.tuning": ("tuning",),
-    "scaling.model": ("model",),
-    "scaling.evaluation.strategy": ("decode",),
-    "scaling.interop.formats": ("format",),
-    "scaling.metrics": ("metric",),
-    "scaling.data": ("data",),
-    "scaling.data.corpus": ("corpus",),
-    "scaling.data.task.layout": ("layout",),
-    "scaling.data.tokenizer": ("tokenizer",),
-    "scaling.objectives": ("objective",),
-    "scaling.training.optimizer": ("optimizer",),
-    "scaling.training.schedule": ("schedule",),
-    "scaling.training.parametrization": ("parametrization",),
-    "scaling.studies.grid": ("grid",),
-    "scaling.studies.rate": ("rate",),
+SLOTS: dict[str, str] = {
+    **dict.fromkeys(("activation", "channel"), "scaling.model.channels"),
+    **dict.fromkeys(("norm", "residual", "block"), "scaling.model.blocks"),
+    "pattern": "scaling.model.patterns",
+    **dict.fromkeys(("position", "embedding"), "scaling.model.embeddings"),
+    **dict.fromkeys(("mixer", "cross"), "scaling.model.mixer"),
+    **dict.fromkeys(("head", "sentence", "language", "boundary"), "scaling.model.heads"),
+    **dict.fromkeys(("stack", "halting", "memory"), "scaling.model.stacks"),
+    "tuning": "scaling.model.tuning",
+    "model": "scaling.model",
+    "decode": "scaling.evaluation.strategy",
+    "format": "scaling.interop.formats",
+    "metric": "scaling.metrics",
+    "data": "scaling.data",
+    "corpus": "scaling.data.corpus",
+    "layout": "scaling.data.task.layout",
+    "tokenizer": "scaling.data.tokenizer",
+    "objective": "scaling.objectives",
+    "optimizer": "scaling.training.optimizer",
+    "schedule": "scaling.training.schedule",
+    "parametrization": "scaling.training.parametrization",
+    "grid": "scaling.studies.grid",
+    "rate": "scaling.studies.rate",
 }
-SLOTS = {slot: module for module, slots in _MODULES.items() for slot in slots}
 """The module whose public classes are the kinds of a slot (those whose `slot` it is), or the package that lists them by
 file as `KINDS`. It is imported when its kinds are first read.
 """
@@ -68,7 +67,6 @@ LAW = "law"  # the slot of scaling laws, which `scaling.laws.Law` objects join b
 
 Line = str | Mapping[str, Any]
 Recipe = Callable[..., Any]
-Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
@@ -111,21 +109,13 @@ def recipe(slot: str, line: Any) -> Checked:
     if kind not in registry:
         raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, registry))
     schema = keys(registry[kind])
-    values = check_keys(values, {key: parameter.annotation for key, parameter in schema.items()}, kind, slot)
-    for key, parameter in schema.items():
-        if key not in values and parameter.default is parameter.empty:
-            raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
-    return Checked(slot, line, registry[kind], values)
+    needed = {key: f"write {{kind: {kind}, {key}: …}}" for key, each in schema.items() if each.default is each.empty}
+    types = {key: parameter.annotation for key, parameter in schema.items()}
+    return Checked(slot, line, registry[kind], check_keys(values, types, kind, needed))
 
 
-def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
-    """`value` as the annotation requires: a checked plain value, or the recipe of another slot, or some of this one."""
-    if annotation == Recipes:
-        recipes = {}
-        for name, line in check(key, value, Mapping[str, Any]).items():
-            with under(f"{key}.{name}"):
-                recipes[name] = recipe(slot, line)
-        return recipes
+def _argument(key: str, value: Any, annotation: Any) -> Any:
+    """`value` as the annotation requires: a checked plain value, or the recipe of another slot."""
     if not is_recipe(annotation) or (value is None and type(None) in typing.get_args(annotation)):
         return check(key, value, annotation)
     with under(key):
@@ -147,7 +137,7 @@ def family(model: Mapping[str, Any]) -> Any:
 
 def joined(slot: str) -> dict[str, Any]:
     """The classes or laws that joined a slot by `extend`."""
-    return _joined.get(slot, {})
+    return {name: piece for (each, name), (_, piece) in _joined.items() if each == slot}
 
 
 @cache
@@ -176,14 +166,7 @@ def keys(kind: type) -> Mapping[str, inspect.Parameter]:
     return schema
 
 
-def parts(slot: str) -> set[str]:
-    """The keys under which kinds of a slot have further lines of it, by name."""
-    schemas = map(keys, kinds(slot).values())
-    return {key for schema in schemas for key, parameter in schema.items() if parameter.annotation == Recipes}
-
-
-_joined: dict[str, dict[str, Any]] = {}
-_extensions: dict[str, set[tuple[str, str]]] = {}  # the files that `extend` has read, in their order: slots and names
+_joined: dict[tuple[str, str], tuple[str, Any]] = {}  # by slot and name: a file that `extend` has read, and its piece
 
 
 def extend(path: str | Path) -> list[Any]:
@@ -211,18 +194,17 @@ def extend(path: str | Path) -> list[Any]:
         if piece.slot not in (*SLOTS, LAW):
             fix = nearest(piece.slot, [*SLOTS, LAW])
             raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=piece.slot, fix=fix)
-        others = [file for file, names in _extensions.items() if (piece.slot, name) in names and file != own]
-        if others or (piece.slot != LAW and name in _public(SLOTS[piece.slot])):
-            what = f"{piece.slot} has a kind {name} already{f', of {others[0]}' if others else ''}"
+        file, _ = _joined.get((piece.slot, name), (own, None))
+        if file != own or (piece.slot != LAW and name in _public(SLOTS[piece.slot])):
+            what = f"{piece.slot} has a kind {name} already{f', of {file}' if file != own else ''}"
             raise ScalingError(what, file=path, fix="give yours another name")
-        _joined.setdefault(piece.slot, {})[name] = piece
-    _extensions[own] = {(piece.slot, name) for name, piece in pieces.items()}
+        _joined[piece.slot, name] = own, piece
     return list(pieces.values())
 
 
 def extensions() -> list[str]:
     """The files whose classes have joined by `extend`: what a process that is started for this one has to read too."""
-    return list(_extensions)
+    return list(dict.fromkeys(file for file, _ in _joined.values()))
 
 
 def overlay(below: Any, above: Any) -> Any:
@@ -274,18 +256,19 @@ def check(key: str, value: Any, annotation: Any) -> Any:
     raise ScalingError(what, key=key, value=value, fix=fix)
 
 
-def check_keys(line: Mapping[str, Any], keys: Mapping[str, Any], noun: str, slot: str = "") -> dict[str, Any]:
-    """The values of a line, which may be of a slot, each of its type among `keys`; any other key is refused."""
+def check_keys(
+    line: Mapping[str, Any], keys: Mapping[str, Any], noun: str, needed: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """The values of a line, each of its type among `keys`; any other key is refused, and a line without one of the keys
+    that are `needed`, each with an example as the fix.
+    """
     for key in line:
         if key not in keys:
             raise ScalingError(f"{noun} has no such key", key=str(key), fix=nearest(str(key), keys))
-    return {key: _argument(slot, key, value, keys[key]) for key, value in line.items()}
-
-
-def check_fields(piece: Any) -> None:
-    """Refuse a piece that was made without `build` and holds what `build` would refuse."""
-    for key, parameter in keys(type(piece)).items():
-        check(key, getattr(piece, key), parameter.annotation)
+    values = {key: _argument(key, value, keys[key]) for key, value in line.items()}
+    for key, fix in needed.items():
+        refuse(key not in line, f"{noun} needs it", fix, key=key)
+    return values
 
 
 def _fit(value: Any, annotation: Any) -> Any:
@@ -343,5 +326,5 @@ def describe(annotation: Any) -> str:
 
 def is_recipe(annotation: Any) -> bool:
     """Whether an annotation is the recipe of another slot."""
-    choices = typing.get_args(annotation) if typing.get_origin(annotation) in _UNIONS else (annotation,)
+    choices = typing.get_args(annotation) if typing.get_origin(annotation) in (*_UNIONS, Annotated) else (annotation,)
     return any(choice in (Recipe, Checked) for choice in choices)

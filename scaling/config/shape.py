@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from scaling.base.errors import ScalingError, refuse, under
+from scaling.base.errors import ScalingError, under
 from scaling.base.numbers import Range, SmallInt
 from scaling.config.schema import check, check_keys
 
@@ -69,9 +69,9 @@ class Shape:
                 raise ScalingError("expected factors", key="times", value=factors, fix="write {layers: 2, hidden: 0.5}")
             with under("times"):
                 times = check_keys(factors, dict.fromkeys(SIZES, Times), "a size")
-            sizes = check_keys(lines, SIZES, "a size")
-            for key in ("width", "layers", "heads", "vocabulary", "length"):
-                refuse(key not in sizes, "a size needs it", f"set size.{key}=… or name a whole size", key=key)
+            needed = ("width", "layers", "heads", "vocabulary", "length")
+            fixes = {key: f"set size.{key}=… or name a whole size" for key in needed}
+            sizes = check_keys(lines, SIZES, "a size", needed=fixes)
             width, heads = sizes["width"], sizes["heads"]
             if "head_width" not in sizes and width % heads:
                 divisors = (number for number in range(1, width + 1) if width % number == 0)

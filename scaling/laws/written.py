@@ -101,7 +101,7 @@ def _read(path: str) -> dict[str, Any]:
     config = document(path)
     with config.placing():
         law = check_keys(config.tree, KEYS, "a law")
-    refuse("formula" not in law, "has no formula", "write formula: E + A*N^-a + B*D^-b", file=path, key="formula")
+        refuse("formula" not in law, "has no formula", "write formula: E + A*N^-a + B*D^-b", key="formula")
     if any(len(pair) != 2 for pair in law.get("bounds", {}).values()):
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
     return {"name": Path(path).stem, **law}

@@ -14,12 +14,12 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from scaling.base import atomic
-from scaling.base.errors import from_os
+from scaling.base.errors import disk
 from scaling.base.json_lines import flat, mapped
 
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -136,15 +136,6 @@ def publish(path: Path, document: Mapping[str, Any]) -> bool:
         finally:
             temporary.unlink(missing_ok=True)
             atomic.flush_folder(path.parent)
-
-
-@contextmanager
-def disk(what: str) -> Iterator[None]:
-    """Report a failing or full disk in one line, with exit code 74."""
-    try:
-        yield
-    except OSError as error:
-        raise from_os(error, what) from error
 
 
 # Logs

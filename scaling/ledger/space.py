@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, disk
 from scaling.base.json_lines import flat
 from scaling.ledger import checkpoint
-from scaling.ledger.document import disk
 from scaling.ledger.store import Ledger
 
 HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write

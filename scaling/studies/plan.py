@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Question, axes_of, compared, flat, is_automatic
+from scaling.studies.question import COMPARED, Line, Question, axes_of, compared, flat, is_automatic
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # it imports torch, which a plan that is read from the ledger
 
 Data = Literal["prepared", "stand_in"]
 Words = tuple[str, ...]
-Line = Mapping[str, Any]
 
 KEPT = 64  # experiments of a plan from the ledger that are held at a time
 SOME = 3  # runs named in one line

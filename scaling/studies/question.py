@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, nearest, refuse, under
@@ -32,35 +32,42 @@ Line = Mapping[str, Any]
 Source = str | Path | Line
 """A study: the name of a shipped one, a path, or its fields with a `name`."""
 
-# Every field of a study's file, and what it states.
-KEYS = {
-    "question": "one sentence, the heading of the report",
-    "base": "the start of every run: a model, a table or a file",
-    "set": "keys of a config that hold for every run, such as {train.batch: 16}",
-    "grid": "axes; their product gives the fitted runs: {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
-    "held_out": "axes of the runs that test the fit and are not fitted",
-    "tune": "true: each run is also trained at half and at twice its learning rate and batch, to check its tuning",
-    "rate": "a rule for the learning rate of each run: `scaling explain rate`",
-    "law": "the law to fit, or a list of laws (the first one answers): `scaling explain law`",
-    "target": "the target of the prediction, such as {N: 1B, D: 20B} (default: the most expensive held-out run)",
-    "suppose": "the law's parameters and the noise of log loss that a plan assumes, such as {E: 1.9, noise: 0.003}",
-    "define": "the setup of the runs and its reasons in your words, for the report",
-    "tasks": "tasks for finetuning each run: [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
-    "resources": "the resources of each run (default: by its cost), such as {threads: 2, gpus: 0.5, memory: 8}",
-    "minutes": "the longest time of the study; a machine that needs more uses the scale `small`",
-    "at": "further scales of the study by name, each with the fields that differ",
+KEYS: dict[str, Any] = {
+    "question": Annotated[str, "one sentence, the heading of the report"],
+    "base": Annotated[str, "the start of every run: a model, a table or a file"],
+    "set": Annotated[Line, "keys of a config that hold for every run, such as {train.batch: 16}"],
+    "grid": Annotated[
+        Line | list[Line],
+        "axes; their product gives the fitted runs: {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
+    ],
+    "held_out": Annotated[Line | list[Line], "axes of the runs that test the fit and are not fitted"],
+    "tune": Annotated[
+        bool, "true: each run is also trained at half and at twice its learning rate and batch, to check its tuning"
+    ],
+    "rate": Annotated[schema.Recipe, "a rule for the learning rate of each run: `scaling explain rate`"],
+    "law": Annotated[
+        str | list[str], "the law to fit, or a list of laws (the first one answers): `scaling explain law`"
+    ],
+    "target": Annotated[
+        Line, "the target of the prediction, such as {N: 1B, D: 20B} (default: the most expensive held-out run)"
+    ],
+    "suppose": Annotated[
+        Line, "the law's parameters and the noise of log loss that a plan assumes, such as {E: 1.9, noise: 0.003}"
+    ],
+    "define": Annotated[Line, "the setup of the runs and its reasons in your words, for the report"],
+    "tasks": Annotated[
+        list[str] | Mapping[str, Line | None],
+        "tasks for finetuning each run: [cola, sst2], or with keys of these runs: {cola: {train.epochs: 5}}",
+    ],
+    "resources": Annotated[
+        Line, "the resources of each run (default: by its cost), such as {threads: 2, gpus: 0.5, memory: 8}"
+    ],
+    "minutes": Annotated[
+        PositiveInt | PositiveFloat, "the longest time of the study; a machine that needs more uses the scale `small`"
+    ],
+    "at": Annotated[Mapping[str, Line], "further scales of the study by name, each with the fields that differ"],
 }
-TYPES: dict[str, Any] = {
-    **dict.fromkeys(("question", "base"), str),
-    **dict.fromkeys(("set", "target", "suppose", "define", "resources"), Line),
-    **dict.fromkeys(("grid", "held_out"), Line | list[Line]),
-    "tune": bool,
-    "rate": schema.Recipe,
-    "law": str | list[str],
-    "tasks": list[str] | Mapping[str, Line | None],
-    "minutes": PositiveInt | PositiveFloat,
-    "at": Mapping[str, Line],
-}
+"""The fields of a study's file: the type and the meaning of each."""
 # The fields that a study needs, each with an example.
 NEEDED = {
     "question": "write question: How does loss fall with size?",
@@ -202,15 +209,13 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
     file = stem if is_shipped else f"{stem}.yaml" if path is None else path.name
     with config.placing():
         top, checked = _typed(config.tree), {}
-        for key, fix in NEEDED.items():
-            refuse(key not in top, "a study needs it", fix, key=key, file=path)
         scales = {None: {}, **top.pop("at", {})}
         fix = nearest(str(at), filter(None, scales))
         refuse(at not in scales, "the study has no such scale", fix, key="at", value=at)
         # Each scale is checked, so that a mistake in one shows before another is trained.
         for scale, tree in scales.items():
             with under(f"at.{scale}"):
-                layer = _typed(tree, scale)
+                layer = _typed(tree, is_scale=True)
             fields = {**top, **layer, "set": {**top.get("set", {}), **layer.get("set", {})}}
             try:
                 checked[scale] = _checked(fields, SMALL in scales)
@@ -231,12 +236,12 @@ def _opened(source: Source) -> tuple[Config, str, Path | None]:
     return config, str(source.get("name", "study")), None
 
 
-def _typed(tree: Line, at: str | None = None) -> dict[str, Any]:
-    """The fields of a study, or of its scale `at`, each of its type, without those that are null."""
+def _typed(tree: Line, *, is_scale: bool = False) -> dict[str, Any]:
+    """The fields of a study, or of one of its scales, each of its type, without those that are null."""
     stated = {key: value for key, value in tree.items() if value is not None}
     stated |= {key: _numbers(stated[key]) for key in NUMBERS if key in stated}
-    types = {key: kind for key, kind in TYPES.items() if at is None or key != "at"}
-    return check_keys(stated, types, "a study")
+    types = {key: kind for key, kind in KEYS.items() if not (is_scale and key == "at")}
+    return check_keys(stated, types, "a study", needed={} if is_scale else NEEDED)
 
 
 def _checked(fields: Line, has_small: bool) -> dict[str, Any]:

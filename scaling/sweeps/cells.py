@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.base.errors import ScalingError, imported, plural, refuse
+from scaling.base.errors import ScalingError, disk, imported, plural, refuse
 from scaling.base.json_lines import flat
 from scaling.base.numbers import is_number
 from scaling.base.printing import short
 from scaling.config.compose import load
 from scaling.config.document import Config, print_remarks
-from scaling.ledger.document import Log, disk, entries
+from scaling.ledger.document import Log, entries
 from scaling.ledger.identity import assignments
 from scaling.sweeps.distribution import Distribution
 from scaling.sweeps.file import Cell, Sweep, related

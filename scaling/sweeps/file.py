@@ -29,7 +29,7 @@ from scaling.base.numbers import PositiveInt, Range
 from scaling.config import schema
 from scaling.config.document import Config, document, read_layer
 from scaling.config.schema import check_keys, walk
-from scaling.config.strict_yaml import Unquoted, scalar, shown
+from scaling.config.strict_yaml import Unquoted, scalar
 from scaling.sweeps.distribution import Distribution, distribution
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
@@ -132,8 +132,7 @@ class Sweep:
     hyperband: Hyperband | None
     cap: int | None
     extensions: tuple[str, ...]  # the files that the command's `--extend` name
-    tree: Mapping[str, Any]  # the file, as W&B gets it
-    config: Config  # the file, with the line of every key
+    config: Config  # the file, as W&B gets it, with the line of every key
 
     def overrides(self, cell: Mapping[str, Any]) -> list[str]:
         """The words of one run, as W&B's agent writes them: Python's spelling of each value."""
@@ -150,14 +149,14 @@ class Sweep:
     @property
     def fingerprint(self) -> str:
         """A hash of the parameters, as they are in the file."""
-        document = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
+        document = json.dumps(self.config["parameters"], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self, words: Sequence[str]) -> str:
         """A hash of all that changes its runs or its search, with the overrides for every run."""
         overrides = dict(word.removeprefix("--").split("=", 1) for word in words)
         counted = {key: value for key, value in overrides.items() if key != "runs" and not key.startswith("log.")}
-        search = {key: self.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
+        search = {key: self.config.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
         document = json.dumps([search, self.words, counted], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -170,10 +169,7 @@ def read(path: str | Path) -> Sweep:
     for key, word in walk(read_layer(path).tree):
         if isinstance(word, Unquoted):
             _check_word(config, key, word)
-    try:
-        sweep = of(Path(path).stem, config)
-    except ScalingError as error:
-        raise error.at(file=shown(path)) from None
+    sweep = of(Path(path).stem, config)
     for module in sweep.extensions:
         schema.extend(module)
     return sweep
@@ -195,9 +191,7 @@ def of(name: str, config: Config) -> Sweep:
     """The sweep of a document; of one that a server sent, no code is run."""
     with config.placing():
         tree = {key: value for key, value in config.tree.items() if value is not None}
-        values = check_keys(tree, KEYS, "a sweep")
-        for key, fix in NEEDED.items():
-            refuse(key not in tree, "a sweep needs it", fix, key=key)
+        values = check_keys(tree, KEYS, "a sweep", needed=NEEDED)
         with under("command"):
             words, extensions = words_of(tree["command"], tree["program"])
         with under("parameters"):
@@ -209,7 +203,7 @@ def of(name: str, config: Config) -> Sweep:
             what, fix = "a grid takes values, not this distribution", "write values: […], or method: random"
             refuse(each.grid is None, what, fix, key=f"parameters.{key}")
         cap = values.get("run_cap")
-        sweep = Sweep(name, tree["method"], words, parameters, metric, band, cap, extensions, config.tree, config)
+        sweep = Sweep(name, tree["method"], words, parameters, metric, band, cap, extensions, config)
         what, fix = f"the sweep has {sweep.size or 0:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
         refuse((sweep.size or 0) > MOST_RUNS, what, fix, key="parameters")
         return sweep
@@ -274,7 +268,7 @@ def capped(sweep: Sweep, count: int | None) -> Sweep:
     """The sweep with at most `count` runs, here and at the server."""
     if count is None or (sweep.cap is not None and sweep.cap <= count):
         return sweep
-    return replace(sweep, cap=count, tree={**sweep.tree, "run_cap": count})
+    return replace(sweep, cap=count, config=replace(sweep.config, tree={**sweep.config.tree, "run_cap": count}))
 
 
 def hyperband(line: Mapping[str, Any]) -> Hyperband:

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, refuse
+from scaling.base.errors import ScalingError, disk, refuse
 from scaling.base.json_lines import put
 from scaling.config.document import Config
 from scaling.config.schema import walk
 from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
-from scaling.ledger.document import SPELLED, differences, disk, seal, stamp
+from scaling.ledger.document import SPELLED, differences, seal, stamp
 from scaling.ledger.identity import RUN_ID
 from scaling.ledger.run import INTERRUPTIONS, LOG
 from scaling.studies.question import Question

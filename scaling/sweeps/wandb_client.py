@@ -87,10 +87,10 @@ def register(sweep: Sweep) -> str:
     api = connect("`wandb login`, --local to run it here, or --dry-run to check it alone")
     import wandb
 
-    project = os.environ.get("WANDB_PROJECT") or sweep.tree.get("project") or "scaling"
-    entity = os.environ.get("WANDB_ENTITY") or sweep.tree.get("entity") or patient(lambda: api.default_entity)
+    project = os.environ.get("WANDB_PROJECT") or sweep.config.tree.get("project") or "scaling"
+    entity = os.environ.get("WANDB_ENTITY") or sweep.config.tree.get("entity") or patient(lambda: api.default_entity)
     with answered(f"may the key write to {entity}/{project}?"), contextlib.redirect_stdout(io.StringIO()):
-        name = wandb.sweep(dict(sweep.tree), entity=entity, project=project)
+        name = wandb.sweep(dict(sweep.config.tree), entity=entity, project=project)
     return f"{entity}/{project}/{name}"
 
 

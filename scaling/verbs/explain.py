@@ -108,7 +108,9 @@ def _files() -> dict[str, dict[str, Any]]:
 
     size = {key: {"type": schema.describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
     named = {path.stem: list(document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
-    study = {key: {"needed": key in question.NEEDED, "meaning": meaning} for key, meaning in question.KEYS.items()}
+    study = {
+        key: {"needed": key in question.NEEDED, "meaning": kind.__metadata__[-1]} for key, kind in question.KEYS.items()
+    }
     sweep = {
         key: {"type": schema.describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
         for key, kind in sorted(file.KEYS.items())

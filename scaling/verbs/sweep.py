@@ -98,7 +98,7 @@ def sweep(
     refuse_at(missing and sweep.method != "grid", "method", f"{sweep.method} has no list of cells", "take --local")
     what, fix = f"{sweep.method} never ends by itself", "set run_cap in the file, or --count N"
     refuse_at(local and sweep.size is None, "method", what, fix)
-    has_target = local and "target" in (sweep.tree.get("metric") or {})
+    has_target = local and "target" in (sweep.config.tree.get("metric") or {})
     refuse_at(has_target, "metric.target", "here a sweep goes on to its end", "leave it out, or set run_cap")
     what = f"it needs results to choose cells, and {executor} submits all cells at once"
     key = "method" if sweep.method == "bayes" else "early_terminate"

@@ -128,7 +128,7 @@ def test_a_format_of_ones_own_is_tried_first_and_read_by_its_own_names(tmp_path,
         names = tuple(Name(n.ours, n.theirs.replace("model.", "trunk."), n.layout) for n in Llama.names)
         prefix = "trunk."
 
-    monkeypatch.setattr(schema, "_joined", {"format": {"Skewed": Skewed}})
+    monkeypatch.setattr(schema, "_joined", {("format", "Skewed"): ("", Skewed)})
     sections = {"model": load("llama")["model"], "size": parity.SIZE}
     was = weights.of(build("model", sections["model"], sections["size"]))
     assert huggingface.write(tmp_path, Saved(sections, was)) is Skewed

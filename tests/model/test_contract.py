@@ -65,7 +65,7 @@ def test_a_stack_without_its_contract_is_refused_in_one_line(monkeypatch):
         def __init__(self, shape, block, position):
             super().__init__()
 
-    monkeypatch.setattr(schema, "_joined", {"stack": {"Bare": Bare}})
+    monkeypatch.setattr(schema, "_joined", {("stack", "Bare"): ("", Bare)})
     config = load("decoder", [SIZE, "model.stack=Bare"])
     message = r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"
     refuses(message, config.build, "model", config["size"])
@@ -86,7 +86,7 @@ class Projections(nn.Module):
 
 
 def test_a_parameter_is_initialised_counted_and_tuned_by_its_declared_role_whatever_its_name(monkeypatch):
-    monkeypatch.setattr(schema, "_joined", {"mixer": {"Projections": Projections}})
+    monkeypatch.setattr(schema, "_joined", {("mixer", "Projections"): ("", Projections)})
     config = load("decoder", [SIZE, "model.block.mixer=Projections", "tuning={kind: LoRA, targets: [query, value]}"])
     model = build_model(config.tree)
     specs = {spec.name: spec for spec, _ in parameters(model)}
