@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Line, Question, axes_of, compared, flat, is_automatic
+from scaling.studies.question import COMPARED, Line, Question, axes_of, flat, is_automatic
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -91,7 +91,7 @@ def _assembled(run: Run) -> Experiment:
     from scaling.training.experiment import assemble
 
     if run.task is None:
-        config = compared(run.base, (*run.overrides, f"runs={run.root}"))
+        config = load(run.base, (*run.overrides, f"runs={run.root}"))
     else:
         config = compose(str(run.start), run.task, run.overrides, runs=run.root)
     experiment = assemble(config)

@@ -17,7 +17,7 @@ from scaling.base.errors import ScalingError, nearest, refuse, under
 from scaling.base.json_lines import mapped
 from scaling.base.numbers import Fraction, PositiveFloat, PositiveInt, is_number
 from scaling.config import schema
-from scaling.config.compose import load, table_file
+from scaling.config.compose import table_file
 from scaling.config.document import Config, document, of_values
 from scaling.config.files import find, shipped
 from scaling.config.schema import check_keys
@@ -86,7 +86,9 @@ SMALL = "small"  # the scale that a study takes on a machine that would need lon
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
 BUDGETS = ("train.tokens", "trainer.max_steps", "train.epochs")
-COMPARED = "evaluate.windows=whole_at_end"  # the word that a plan adds to its runs
+# The word that a plan adds to its runs, which are compared: the last evaluation is of all windows, whatever a tenth of
+# a run's own compute pays for.
+COMPARED = "evaluate.windows=whole_at_end"
 
 OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(?:set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
 """Where a study has keys of its runs: the scale, and the key, in which a number follows an axis."""
@@ -363,16 +365,8 @@ def is_counted(key: str) -> bool:
     return key not in UNCOUNTED and key.partition(".")[0] not in UNCOUNTED
 
 
-def compared(base: str, words: tuple[str, ...]) -> Config:
-    """The config of a run that is compared with others: its last evaluation is of all windows, whatever a tenth of its
-    own compute pays for, unless the words or the files set it.
-    """
-    config = load(base, words)
-    return load(base, (COMPARED, *words)) if is_automatic(config) else config
-
-
 def is_automatic(config: Config) -> bool:
-    """Whether neither the words nor the files of a config set the windows of its evaluations."""
+    """Whether neither the words nor the files of a config set the windows of its evaluations: `COMPARED` then does."""
     return config["evaluate.windows"] == "auto" and config.origin.get("evaluate.windows") != COMMAND_LINE
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from scaling.base.errors import DISK, nearest, refuse
 from scaling.base.standard_error import say
+from scaling.config.compose import load
 from scaling.config.document import Config
 from scaling.executors import End, Executor
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
@@ -22,7 +23,6 @@ from scaling.ledger import Ledger
 from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import failures, hopeless, progress_of, settled, summary
-from scaling.studies.question import compared
 from scaling.training.machine import suited
 from scaling.training.ranks import launched
 
@@ -262,7 +262,7 @@ def planned(words: Sequence[str]) -> Config:
     """The config of the run that `study=` and `run=` name."""
     ledger, plan, run = _find(words)
     logged = [word for word in words if word.startswith("log.")]
-    return compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
+    return load(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
 
 
 def prepare(words: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from scaling.config.compose import SECTIONS, load, override
 from scaling.config.document import print_remarks
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, enter, plan
-from scaling.studies.question import Question, compared, is_counted
+from scaling.studies.question import COMPARED, Question, is_automatic, is_counted
 from scaling.studies.question import named as study_name
 from scaling.studies.tasks import task_plan, unstarted
 from scaling.tables.results import Results, read_ledger, read_points
@@ -146,8 +146,8 @@ def trained(
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted, rows = [section for section in SECTIONS if section not in ("log", "runs")], []
     for row in table.rows:
-        word = f"row={json.dumps(row.name, ensure_ascii=False)}"
-        tree = compared(table.config, (word, *words)).tree
+        config = table.load(row.name, words)
+        tree = (table.load(row.name, [COMPARED, *words]) if is_automatic(config) else config).tree
         del tree["train"]["threads"]  # no part of what is trained
         # A section that is null means what the config meant before there was such a section.
         rows.append({section: tree[section] for section in counted if tree.get(section) is not None})
