@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scaling.model.cost import Cost
 
 WIDTH = 100
-FILES = ("study", "sweep", "table")
+FILES = ("size", "study", "sweep", "table")
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
 
 
@@ -71,7 +71,10 @@ def _about(name: str) -> dict[str, Any]:
         if law.lower() == name.lower():
             return _law(every_law[law])
     rows = {
-        file: row for file in FILES for key, row in files[file]["keys"].items() if name in (key, key.rpartition(".")[2])
+        file: row
+        for file in FILES
+        for key, row in files[file]["keys"].items()
+        if name in (key, key.rpartition(".")[2], f"{file}.{key}")
     }
     if rows:
         return {"key": name, "files": rows}
