@@ -51,8 +51,11 @@ def main() -> None:
 
     plain()
     before = [(seconds(plain), seconds(plain)) for _ in range(rounds)]
-    size = len(page(look(model, {}, None, {"encoder": tokens[0].tolist()}), "Attention").encode())
-    made = seconds(lambda: page(look(model, {}, None, {"encoder": tokens[0].tolist()}), "Attention"))
+
+    def seen() -> str:
+        return page(*look(model, {}, None, {"encoder": tokens[0].tolist()}), "Attention")
+
+    size, made = len(seen().encode()), seconds(seen)
     print(f"page of 12 layers with 12 heads on 64 tokens: {made:.2f} s, {size / 1e6:.2f} MB")
     noise = statistics.median(second / first for first, second in before)
     pairs = [(seconds(plain), seconds(watched), seconds(plain)) for _ in range(rounds)]

@@ -125,7 +125,7 @@ def labelled(documents: Iterable[tuple[int, Any]], codec: Codec, reading: Readin
         for statement in statements(text):
             encoding = codec.tokenizer.encode(statement.text, add_special_tokens=False)
             starts, stops = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
-            if reading.tower == "decoder":  # the token with the word's last character
+            if reading.family == "decoder":  # the token with the word's last character
                 places = np.searchsorted(stops, [word.stop for word in statement.words], side="left")
             else:
                 places = np.searchsorted(starts, [word.start for word in statement.words], side="right") - 1
