@@ -162,6 +162,10 @@ def table_file(name: str) -> TableFile:
     """The table of a name among the shipped ones (`narang2021` or `table/narang2021`), or of a path."""
     path = find("table", name if name.endswith(SUFFIXES) else name.removeprefix("table/"))
     chain = _follow("model", path)
+    for layer in chain:
+        for key in ("rows", "table"):
+            is_other = not isinstance(layer.tree.get(key) or {}, dict)
+            layer.refuse(is_other, key, "expected keys with values", f"write {key}: {{KEY: VALUE}}")
     rows = tuple(dict.fromkeys(row for layer in chain for row in _mapping(layer, "rows")))
     refuse(not rows, "it has no rows", "write rows: {NAME: {what it changes}}", file=path, key="rows")
     parts = [layer.part("table") for layer in chain if _mapping(layer, "table")]

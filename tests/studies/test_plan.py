@@ -85,6 +85,15 @@ def test_a_planned_run_is_the_run_that_train_would_make(tmp_path):
             assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
 
 
+def test_a_file_on_an_axis_may_state_the_windows_of_its_evaluations(tmp_path):
+    data = "data: {kind: Synthetic, symbols: 16, order: 1}\n"
+    (tmp_path / "whole.yaml").write_text(data)
+    (tmp_path / "few.yaml").write_text(f"{data}evaluate: {{windows: 64}}\n")
+    files = f"[{tmp_path / 'whole.yaml'}, {tmp_path / 'few.yaml'}]"
+    found = planned(tmp_path, f"grid: {{data: {files}, train.tokens: [2k]}}")
+    assert [run.experiment.config["evaluate.windows"] for run in found.runs] == ["whole_at_end", 64]
+
+
 def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter_and_a_held_out_run_has_the_largest(tmp_path):
     for definition in ("exact", "kaplan_with_attention"):
         kind = f"kind: IsoFLOP, flops: [1e8, 1e9], definition: {definition}"
