@@ -75,6 +75,10 @@ class Curve:
         """The last step that has a loss, as a fraction of the schedule."""
         return float(self.steps.max() / len(self.rates)) if len(self.steps) else 0.0
 
+    def first(self, share: float) -> Curve:
+        """The losses of the first part of its schedule."""
+        return self.where(self.steps <= share * len(self.rates))
+
     def where(self, mask: np.ndarray) -> Curve:
         """Some of the losses, by a mask or by their places."""
         columns = {name: getattr(self, name) for name in ("steps", "losses", "kinds", "counts")}

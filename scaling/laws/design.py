@@ -161,6 +161,10 @@ class Plan:
     cost: float
     expected: Interval
 
+    def columns(self, candidates: Columns) -> dict[str, np.ndarray]:
+        """The columns of the planned runs."""
+        return {name: np.repeat(np.asarray(column), self.repeats) for name, column in candidates.items()}
+
 
 def design(
     form: Law,
