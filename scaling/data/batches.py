@@ -49,6 +49,12 @@ class Features:
     starts: np.ndarray  # [rows], where in its second text it begins
     lengths: np.ndarray  # [rows], its tokens
 
+    @staticmethod
+    def of(lengths: np.ndarray) -> Features:
+        """A row for each example."""
+        indices = np.arange(len(lengths))
+        return Features(indices, np.zeros_like(indices), lengths)
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -236,8 +242,7 @@ def describe_row(
         lines = {"source": runs(question, numbered(question, batch.source_documents)), **lines}
     if batch.examples is not None and source.gives == "examples":
         task, example = source.task, source.examples[int(batch.examples[row])]
-        is_class = task.answer == "class" and example.answer is not None
-        text = task.labels[example.answer] if is_class else example.target or str(example.answer)
+        text = example.target or str(task.named(example.answer))
         lines["answer"] = [{"kind": "target", "text": text}]
     if batch.labels is None or bears.any():
         lines["predicts"] = runs(targets, np.where(bears, "target", "silent"))

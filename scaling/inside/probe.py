@@ -103,7 +103,7 @@ def texts_of(
         return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of_language, law, task)
     data = build("data", unfinetuned(source, task, words, runs=runs))
     what = f"the answers are {data.answer}, and a probe predicts tags"
-    refuse(data.answer != "tags", what, "take a task of tags, as conll2003", key="TASK", value=task)
+    refuse(not data.goal.is_of_words, what, "take a task of tags, as conll2003", key="TASK", value=task)
     return data.goal.labels, lambda split, reading: of_task(data.open(split, root(runs)), reading)
 
 

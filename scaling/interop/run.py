@@ -143,7 +143,7 @@ def _learned(spec: Mapping[str, Any], runs: Path, tokenizer: Path | None) -> tup
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
         objective = objective_of(Config(dict(spec), {}), data.open("train", store.root(runs)))
-        return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
+        return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", None), "labels", ()))
     except ScalingError:
         return {} if tokenizer is None else Codec.load(tokenizer).specials, ()
 

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from scaling.model.context import Context, Position
 
-Answer = Literal["class", "classes", "number", "options", "tags", "span"]
-
 
 class Activation(Protocol):
     """Made by `Kind()`."""
@@ -115,7 +113,7 @@ class Head(Protocol):
     target: Literal["targets", "labels"]  # what of a batch it learns from
     reads: Literal["tokens", "text"] = "tokens"  # a vector for every token, or those of the whole text [b k w]
     takes_absent: bool = False  # it gives no chance where the keyword `absent` [b t or k] of both methods is True
-    answer: Answer | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
+    answer: str | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
 
     def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor: ...  # hidden vectors to predictions
 

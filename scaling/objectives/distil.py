@@ -14,6 +14,7 @@ from scaling.base.errors import refuse
 from scaling.base.numbers import Fraction, NonNegativeFloat, PositiveFloat
 from scaling.config.schema import Recipe
 from scaling.data.source import Rows, Vocabulary
+from scaling.data.task.answers import KINDS, Goal
 from scaling.model.contract import Head
 from scaling.model.family import Family as Model
 from scaling.model.family import Loss, counted, losses_of, predict
@@ -92,17 +93,18 @@ class Distil:
             value=self.teacher,
         )
         student, goal = student.float(), goal.float()
-        if head.answer == "number":
+        kind = KINDS.get(head.answer or "", Goal)
+        if kind.chances is None:
             return F.mse_loss(student, goal)
         student, goal = student / self.temperature, goal / self.temperature
-        if head.answer == "classes":
+        if kind.chances == "sigmoid":
             each = F.binary_cross_entropy_with_logits(student, goal.sigmoid(), reduction="none")
             each = each - F.binary_cross_entropy_with_logits(goal, goal.sigmoid(), reduction="none")
         else:
             log_own, log_goal = student.log_softmax(-1), goal.log_softmax(-1)
             chance = log_goal.exp()
             each = (chance * (log_goal - log_own)).masked_fill(chance == 0, 0).sum(-1)  # what no head allows is 0
-        if head.answer == "tags" and batch.documents is not None:
+        if kind.is_of_words and batch.documents is not None:
             real = (batch.documents > 0).float()
             each = (each * real).sum(1) / real.sum(1).clamp(min=1)
         return self.temperature**2 * each.mean()

@@ -101,6 +101,7 @@ def _finetuning(ledger: Ledger, run: Run, task: str, words: Words, earlier: Sequ
                 return done
         raise
     task_goal = goal(experiment.config["data"], task)
+    is_one_class = "classes" in task_goal.head_keys and task_goal.chances == "softmax"
     return Run(
         run=run_id(experiment.spec),
         name=_name(run, task),
@@ -113,7 +114,7 @@ def _finetuning(ledger: Ledger, run: Run, task: str, words: Words, earlier: Sequ
         point=point(experiment),
         start=run.run,
         task=task,
-        labels=len(task_goal.labels) if task_goal.answer in ("class", "tags") and task_goal.labels else None,
+        labels=len(task_goal.labels) if is_one_class else None,
         planned=experiment,
     )
 

@@ -211,10 +211,10 @@ class Outputs:
 
     def probabilities(self) -> dict[int, list[float]]:
         """The probability of each label, in their order, of each example whose class or classes a head predicts."""
-        answer, chances = self.source.task.answer, dict[int, list[float]]()
-        if not self.written and answer in ("class", "classes"):
+        task, chances = self.source.task, dict[int, list[float]]()
+        if not self.written and "classes" in task.head_keys and not task.is_of_words:
             for logits, batch in self.all():
-                each = logits.softmax(-1) if answer == "class" else logits.sigmoid()
+                each = logits.softmax(-1) if task.chances == "softmax" else logits.sigmoid()
                 chances |= dict(zip(cast(Tensor, batch.examples).tolist(), each.tolist()))
         return {index: each for index, each in chances.items() if index >= 0}  # without spare rows
 

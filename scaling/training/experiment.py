@@ -26,6 +26,7 @@ from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Vocabulary, objective_of
 from scaling.data.store import root
+from scaling.data.task.answers import KINDS, Goal
 from scaling.data.tokens import MappedSource
 from scaling.ledger.identity import run_name
 from scaling.model.contract import Position, Tuning
@@ -249,7 +250,7 @@ def _assemble(config: Config) -> Experiment:
         config.refuse(rows % least, "train.batch", what, f"take a multiple of {least}")
     model, tuning = blank_model(config)
     transfer.check_head(model, objective, train)
-    is_number = getattr(model.head, "answer", None) == "number"
+    is_number = KINDS.get(getattr(model.head, "answer", None) or "", Goal).chances is None
     what, fix = "the head predicts a number, and smoothing is of classes", "leave it out"
     config.refuse(config["train.smoothing"] and is_number, "train.smoothing", what, fix)
     is_idle = ranks > 1 and row.labels is None and getattr(model, "sentence", None) is not None

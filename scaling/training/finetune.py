@@ -18,7 +18,6 @@ from scaling.config.compose import load
 from scaling.config.document import Config, of_values
 from scaling.config.files import names
 from scaling.config.strict_yaml import flow
-from scaling.data.task.example import NAMED, PAIRED
 from scaling.data.task.task import is_file, task_of_file
 from scaling.interop.pretrained import Pretrained, pretrained
 
@@ -28,15 +27,6 @@ LESS = 0.1  # of the learning rate of the run that is finetuned
 RELATIVE = 0.03  # of Adafactor at most, whose steps are relative to a parameter's scale (docs/results/transfer)
 RATE = 5e-5  # where that is not known (Devlin et al. 2018, section A.3)
 
-HEADS = {
-    "class": "Sequence",
-    "classes": "Classes",
-    "number": "Number",
-    "options": "Options",
-    "tags": "Tokens",
-    "span": "Span",
-}
-_POOLED = ("class", "classes", "number", "options")  # answers that a head reads from the whole text
 _OWN = ("head", "sentence", "boundary", "language", "mix")  # heads of a model, and what mixes layers for one
 
 
@@ -103,7 +93,7 @@ def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
         line = {"tokenizer": {"kind": "Byte"}, **line}  # where it has none yet, that of a run comes later
     with under("data"):
         built = schema.build("data", line)
-    return getattr(built, "goal", built)
+    return built.goal
 
 
 def check_task(task: str) -> None:
@@ -131,17 +121,16 @@ def _head(source: Pretrained, goal: Any) -> dict[str, Any]:
     """The changes of the model for a head that predicts the task's answers; a model that writes them keeps its own
     head.
     """
-    if source.family == "encoder_decoder" or goal.answer not in HEADS:
+    if source.family == "encoder_decoder" or goal.head is None:
         return {}
-    # GPT reads a pair without an order in both orders.
-    both = goal.answer in PAIRED and getattr(goal, "order", "fixed") == "either" and source.family == "decoder"
-    head = {
-        "kind": HEADS[goal.answer],
-        **({"classes": len(goal.labels)} if goal.answer in NAMED else {}),
-        **({"activation": "Tanh"} if goal.answer in _POOLED and source.family == "encoder" else {}),
-        **({} if goal.answer == "span" else {"dropout": DROPOUT}),
-        **({"added": True} if both else {}),
+    keys = {
+        "classes": len(goal.labels),
+        **({"activation": "Tanh"} if source.family == "encoder" else {}),
+        "dropout": DROPOUT,
+        # GPT reads a pair without an order in both orders.
+        **({"added": True} if goal.order == "either" and source.family == "decoder" else {}),
     }
+    head = {"kind": goal.head, **{key: value for key, value in keys.items() if key in goal.head_keys}}
     absent = {name: None for name in _OWN[1:] if source.sections["model"].get(name) is not None}
     return {"head": head, **absent, "tie": []}
 

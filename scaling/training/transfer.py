@@ -25,7 +25,6 @@ from torch import Tensor
 from scaling.base.errors import ScalingError, nearest, plural, refuse
 from scaling.config.document import Config
 from scaling.data.source import Source
-from scaling.data.task.example import NAMED, PAIRED
 from scaling.model.family import Encoder, Family
 from scaling.model.parameters import parameters
 
@@ -122,24 +121,24 @@ def check_head(model: Family, objective: Any, source: Source) -> None:
         is_other = head.answer is not None and getattr(objective, "labels", None) != head.answer
         refuse(is_other, what, "choose another objective or another head", key="model.head.kind", value=kind)
         return
-    from scaling.training.finetune import HEADS
-
     task = source.task  # type: ignore[attr-defined]
     answer = None if objective.writes(task) else task.answer
     what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
-    fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
+    fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {task.head}, …}}"
     refuse(head.answer != answer, f"the answers of the task are {what}", fix, key="model.head.kind", value=kind)
-    if isinstance(model, Encoder) and answer == "options":
+    if answer is None:
+        return
+    if isinstance(model, Encoder) and "options" in task.takes:
         stack = type(model.encoder.stack).__name__
         what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
         fix = "take UpsampledFunnel or Sequential"
         refuse(model.encoder.stack.shortens, what, fix, key="model.stack.kind", value=stack)
     out, labels = getattr(head, "out", None), getattr(task, "labels", ())
-    if answer in NAMED and out is not None:
+    if "classes" in task.head_keys and out is not None:
         what = f"the task has {len(labels)} labels: {', '.join(labels[:8])}{', …' * (len(labels) > 8)}"
         is_other, place = out.out_features != len(labels), {"key": "model.head.classes", "value": out.out_features}
         refuse(is_other, what, f"set it to {len(labels)}", **place)
-    is_single = model.family == "decoder" and task.order == "either" and answer in PAIRED and not head.added
+    is_single = model.family == "decoder" and task.order == "either" and "added" in task.head_keys and not head.added
     what = "a decoder reads these pairs in both orders, whose vectors are added"
     refuse(is_single, what, "set it to true", key="model.head.added", value=False)
 

@@ -68,7 +68,7 @@ def evaluate(
     home = root(scored.runs if task is None else runs)
     source = build("data", data).open(split, home)  # before torch is imported
     mine, theirs = goal(data), goal(other_data)
-    is_other = (mine.answer, getattr(mine, "labels", ())) != (theirs.answer, getattr(theirs, "labels", ()))
+    is_other = (mine.answer, mine.labels) != (theirs.answer, theirs.labels)
     what, fix = "it was finetuned on another kind of answer, or other labels", "name a run of the same task"
     refuse(is_other, what, fix, key="paired-bootstrap", value=paired)
     answers = [example.answer for example in source.examples if example.answer is not None]
@@ -300,7 +300,7 @@ def predict(
     answers, labels = outputs.predictions, data.goal.labels
     rows: list[dict[str, Any]] = []
     for index in range(len(examples)):
-        rows.append({"index": index, "prediction": _named(answers.get(index), data.goal)})
+        rows.append({"index": index, "prediction": data.goal.named(answers.get(index))})
     for index, chances in outputs.probabilities().items():
         rows[index]["probabilities"] = dict(zip(labels, chances, strict=True))
     invalid = sum(row["prediction"] is None for row in rows)
@@ -310,13 +310,6 @@ def predict(
     if to is None:
         document |= {"values": result.values, "probabilities": result.probabilities or None}
     return result.save(to)
-
-
-def _named(prediction: Any, goal: Any) -> Any:
-    """A prediction as a file holds it: classes by their names."""
-    if prediction is None or goal.answer not in ("class", "classes"):
-        return prediction
-    return goal.labels[prediction] if goal.answer == "class" else [goal.labels[label] for label in prediction]
 
 
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -332,12 +325,9 @@ def tasks(*, runs: str | Path = RUNS) -> Result:
     rows: list[dict[str, Any]] = []
     for name in names("task"):
         task = build("data", compose.load("encoder", [f"data=task/{name}"]).tree["data"])
-        if hasattr(task, "counts"):
-            goal, counts = task.goal, task.counts(root(runs)) or {}
-        else:  # a synthetic task is its own goal
-            goal, counts = task, {"train": task.examples, "validation": task.held_out, "test": task.held_out}
+        counts = task.counts(root(runs)) or {}
         text = (shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
-        row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
-        row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
+        row = {"task": name, "answer": task.answer, "metric": type(task.goal.metric).__name__}
+        row |= {"labels": len(task.goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
         rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})
     return Result(rows, [tabulate([*rows[0]], [[*row.values()] for row in rows])])

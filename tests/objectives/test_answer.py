@@ -14,7 +14,7 @@ from scaling.config.schema import build
 from scaling.data.batches import evaluation, training
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
-from scaling.objectives.answer import KINDS, cut
+from scaling.data.task.example import cut
 from tests.command_line import refuses
 
 LABELS = {"labels": ["no", "yes"], "metric": "Accuracy"}
@@ -170,7 +170,7 @@ def test_an_encoder_decoder_writes_the_label_and_nothing_else_is_valid(kind, ope
     batch = in_order(task, objective)
     written = words(task, objective, batch.targets[0][batch.targets[0] != IGNORE]).replace(" ", "")
     assert kind == "span" or (words(task, objective, batch.source[0]), written) == (source, target)
-    assert {t: KINDS[task.task.answer](objective, task.task).of_text(t.strip(), task, 0) for t in parsed} == parsed
+    assert {text: task.task.of_text(text.strip(), task.examples[0]) for text in parsed} == parsed
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,8 +15,9 @@ from scaling.base.errors import refuse
 from scaling.base.numbers import Range, Seed
 from scaling.data import hashing
 from scaling.data.synthetic.language import Synthetic, fingerprint
-from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import Examples, Goal, Split, characters
+from scaling.data.task.answers import KINDS, Goal
+from scaling.data.task.example import Example, Split, characters
+from scaling.data.task.source import Examples
 from scaling.metrics.classes import Accuracy, TagAccuracy
 from scaling.metrics.metric import Metric
 from scaling.metrics.text import ExactMatch
@@ -46,12 +47,19 @@ class SyntheticTask(ABC):
     seed: Seed = 3401
 
     version: ClassVar[int] = 1
-    answer: ClassVar[Answer] = "class"
+    answer: ClassVar[str] = "class"
     metric: ClassVar[Metric] = Accuracy()
 
     vocabulary: ClassVar[Any]
     labels: ClassVar[Any]
     best: ClassVar[Any] = 1.0
+
+    @property
+    def goal(self) -> Goal:
+        return KINDS[self.answer](self.labels, self.metric)
+
+    def counts(self, folder: Path) -> dict[str, int]:
+        return {"train": self.examples, "validation": self.held_out, "test": self.held_out}
 
     @abstractmethod
     def generate(self, split: str) -> Drawn: ...
@@ -63,13 +71,13 @@ class SyntheticTask(ABC):
     def example(self, tokens: np.ndarray, label: Any) -> Example:
         """As a metric and a person read it."""
         words = self.spell(tokens)
-        if self.answer == "tags":
+        if self.goal.is_of_words:
             return Example(texts=tuple(words), answer=[self.labels[int(tag)] for tag in label])
         return Example(texts=(" ".join(words),), answer=int(label))
 
     def drawn(self, split: str) -> Sequence[Example]:
         tokens, ends, labels = generated(self, split)
-        each = np.split(labels, ends[1:-1]) if self.answer == "tags" else labels
+        each = np.split(labels, ends[1:-1]) if self.goal.is_of_words else labels
         return list(map(self.example, np.split(tokens, ends[1:-1]), each))
 
     def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
@@ -84,12 +92,12 @@ class SyntheticTask(ABC):
             "labels": labels,
             "written": tokens,  # a prompt, and no target
             "written_ends": np.repeat(ends, 2)[1:],
-            **(of_tags if self.answer == "tags" else {}),
+            **(of_tags if self.goal.is_of_words else {}),
         }
 
     def open(self, split: str, folder: Path) -> Examples:
         return Examples(
-            Goal(self.answer, self.labels, self.metric),
+            self.goal,
             split,
             Split(self.arrays(generated(self, split))),
             fingerprint(self, "every split"),

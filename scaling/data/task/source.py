@@ -6,106 +6,46 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from scaling.base.batch import IGNORE
 from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source
 from scaling.data.store import TOKENIZER, check_files, sealed
-from scaling.data.task.example import Answer, Example, places
-from scaling.metrics.metric import Metric
-from scaling.metrics.text import SQuAD
+from scaling.data.task.answers import Goal
+from scaling.data.task.example import Encoded, Example, Split, places, words
 
 SPLITS = ("train", "validation", "test")
 _BLOCK = 2048  # examples that are tokenized at once
 
 
-class Encoded(NamedTuple):
-    """One example: the tokens of each of its texts, and its label where it has one.
-
-    Of tags, `label` has a class for each word and `pieces` [words 2] its first and last token, −1 where it has none. Of
-    spans, `label` is the first and the last token in the second text, −1 where there is no answer, and `pieces` are the
-    characters of each of its tokens. `tree` [words 3] are the places of words in their tree.
-    """
-
-    parts: tuple[np.ndarray, ...]
-    label: Any
-    prompt: np.ndarray
-    target: np.ndarray
-    pieces: Any
-    tree: Any
-
-
-@dataclass(frozen=True)
-class Split:
-    """The examples of a split end to end."""
-
-    arrays: Mapping[str, np.ndarray]
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """[n], parts of each example."""
-        return np.diff(self.arrays["parts"])
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def __getitem__(self, index: int) -> Encoded:
-        first, last = self.arrays["parts"][index : index + 2]
-        label = self._cut("labels", index)
-        return Encoded(
-            tuple(self._cut("tokens", part) for part in range(first, last)),
-            self.arrays["labels"][index] if label is None else label,
-            self._cut("written", 2 * index),
-            self._cut("written", 2 * index + 1),
-            self._cut("pieces", index),
-            self._cut("tree", index),
-        )
-
-    def _cut(self, name: str, index: int) -> Any:
-        """What belongs to one example, or to one of its texts; None where no such arrays are end to end."""
-        ends = self.arrays.get(f"{name}_ends")
-        return None if ends is None else self.arrays[name][ends[index] : ends[index + 1]]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """[parts], tokens of each part of each example."""
-        return np.diff(self.arrays["tokens_ends"])
-
-    @property
-    def written(self) -> np.ndarray:
-        """[n 2], tokens of each prompt and target."""
-        return np.diff(self.arrays["written_ends"]).reshape(-1, 2)
-
-
-def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
+def encoded(examples: Sequence[Example], goal: Goal, codec: Codec) -> Split:
     """The arrays of a split."""
-    rows, has_pieces = defaultdict[str, list[Any]](list), answer in ("tags", "span")
+    rows = defaultdict[str, list[Any]](list)
     for start in range(0, len(examples), _BLOCK):
         block = examples[start : start + _BLOCK]
         # Words are tokenized together, as in a text, and separated by their places in it.
-        texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
+        texts = [(" ".join(example.texts),) if goal.is_of_words else example.texts for example in block]
         flat = [text for of_example in texts for text in of_example]
-        encodings = codec.encodings(flat, places=True) if has_pieces else []
+        encodings = codec.encodings(flat, places=True) if goal.is_of_pieces else []
         rows["parts"] += map(len, texts)
-        rows["tokens"] += [each.ids for each in encodings] if has_pieces else codec.encode(flat)
+        rows["tokens"] += [each.ids for each in encodings] if goal.is_of_pieces else codec.encode(flat)
         rows["written"] += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
         # The characters of each token of the last text, which has the answers.
         last = [
             np.array(each.offsets, np.int64).reshape(-1, 2) for each in encodings[len(texts[0]) - 1 :: len(texts[0])]
         ]
-        rows["pieces"] += map(words, (example.texts for example in block), last) if answer == "tags" else last
-        rows["labels"] += [_label(example, answer, names, pieces) for example, pieces in zip_longest(block, last)]
+        rows["pieces"] += map(words, (example.texts for example in block), last) if goal.is_of_words else last
+        rows["labels"] += [goal.label(example, offsets) for example, offsets in zip_longest(block, last)]
         rows["tree"] += [places(example.heads) for example in block if example.heads is not None]
     arrays: dict[str, np.ndarray] = {"parts": np.cumsum([0, *rows.pop("parts")], dtype=np.int64)}
-    if answer != "tags":
-        arrays["labels"] = np.array(rows.pop("labels"), np.float32 if answer == "number" else np.int32)
+    if not goal.is_of_words:
+        arrays["labels"] = np.array(rows.pop("labels"), np.int32 if goal.chances else np.float32)
     shapes = {"labels": (np.int32, -1), "pieces": (np.int32, -1, 2), "tree": (np.int32, -1, 3)}
     for name, items in rows.items():  # end to end, and where each begins and ends
         if items:
@@ -113,68 +53,6 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
             arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in items])
             arrays[f"{name}_ends"] = np.cumsum([0, *map(len, items)], dtype=np.int64)
     return Split(arrays)
-
-
-def _label(example: Example, answer: Answer, names: Sequence[str], pieces: Any) -> Any:
-    """What is learned of an example, IGNORE where it is not known; nothing but its target of a text."""
-    right: Any = example.right if answer == "options" else example.answer
-    match answer:
-        case "text":
-            return 0
-        case "tags":
-            return [IGNORE] * len(example.texts) if right is None else [names.index(tag) for tag in right]
-        case "classes":
-            return [IGNORE if right is None else int(number in right) for number in range(len(names))]
-        case "span" if right is None:
-            return [IGNORE, IGNORE]
-        case "span":  # the first and the last token of its characters; −1 where there are none
-            start, stop = example.span or (0, 0)
-            inside = np.flatnonzero((pieces[:, 1] > start) & (pieces[:, 0] < stop))
-            return [int(inside[0]), int(inside[-1])] if len(inside) else [-1, -1]
-    return IGNORE if right is None else right
-
-
-def characters(texts: Sequence[str]) -> np.ndarray:
-    """[words 2]: where each word begins and ends in a text of them."""
-    lengths = np.array([len(word) for word in texts])
-    stops = np.cumsum(lengths + 1) - 1
-    return np.stack([stops - lengths, stops], 1)
-
-
-def words(texts: Sequence[str], pieces: np.ndarray) -> np.ndarray:
-    """[words 2]: the first and the last token of each word of a text; a token that holds a space alone is of none."""
-    starts, stops = characters(texts).T
-    # A token may begin with the space before its word.
-    number = np.searchsorted(stops, pieces[:, 1], side="left").clip(max=len(texts) - 1)
-    inside = np.flatnonzero((pieces[:, 1] > starts[number]) & (pieces[:, 1] > pieces[:, 0]))
-    spans = np.full((len(texts), 2), -1, np.int64)
-    spans[number[inside[::-1]], 0] = inside[::-1]  # of several tokens the last one that is set stays
-    spans[number[inside], 1] = inside
-    return spans
-
-
-@dataclass(frozen=True)
-class Goal:
-    """The prediction that is asked for each example, and its metric."""
-
-    answer: Answer
-    labels: tuple[str, ...]
-    metric: Metric
-    order: Literal["fixed", "either"] = "fixed"  # whether a pair means the same in both orders
-    unanswerable: bool = False  # whether a span may be absent
-    decode: Any = None  # the strategy by which a model writes its answer; None: greedily
-    options: int = 0  # the most that an example has
-    target: int = 0  # tokens of the longest target
-
-    def of(self, *splits: Split) -> Goal:
-        """The goal of a task with these splits, which state its `options` and `target`."""
-        options = max(self.options, *(int(split.counts.max()) - 1 for split in splits))
-        return replace(self, options=options, target=max(self.target, *(int(s.written[:, 1].max()) for s in splits)))
-
-    @property
-    def scores_texts(self) -> bool:
-        """Whether the metric takes the text of an option and not its number."""
-        return self.answer == "options" and isinstance(self.metric, SQuAD)
 
 
 @dataclass(frozen=True)
@@ -215,7 +93,7 @@ class Examples(Source):
     def label_counts(self) -> np.ndarray:
         """[classes], how often each class is the label; of tags, for each word."""
         labels = self.items.arrays["labels"]
-        if self.task.answer == "classes":
+        if self.task.chances == "sigmoid":  # 0 or 1 for each
             return (labels == 1).sum(0)
         return np.bincount(labels[labels >= 0], minlength=len(self.task.labels))
 

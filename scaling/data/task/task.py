@@ -28,9 +28,11 @@ from scaling.data.rows import Row
 from scaling.data.sets import Published
 from scaling.data.source import under_data
 from scaling.data.store import TOKENIZER, described
-from scaling.data.task.example import NAMED, Answer, Columns, Example, listed, spelled
+from scaling.data.task.answers import KINDS, Goal, spelled
+from scaling.data.task.columns import Columns
+from scaling.data.task.example import Example, Split
 from scaling.data.task.layout import table
-from scaling.data.task.source import SPLITS, Examples, Goal, Split, dumped, encoded, fingerprint, loaded
+from scaling.data.task.source import SPLITS, Examples, dumped, encoded, fingerprint, loaded
 
 FORMAT = 1
 UNLABELLED = "unlabelled"
@@ -39,16 +41,6 @@ OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy o
 # A split, or one of another config; `kind` is the split that a config below names in its place.
 _OF_SET = dict.fromkeys(SPLITS, str | Mapping[Literal["config", "split", "kind"], str | None] | None)
 _OF_HUB = {"path": str, "revision": str, "config": str | None, **_OF_SET}
-METRICS: dict[str, Any] = {
-    "class": "Accuracy",
-    "classes": {"kind": "F1", "average": "micro"},
-    "number": "Correlation",
-    "options": "Accuracy",
-    "tags": "TagAccuracy",
-    "span": "SQuAD",
-    "text": "ExactMatch",
-}
-"""A metric of each kind of answer: that of a file that is named as a task, where no word names another."""
 
 
 class Table(NamedTuple):
@@ -96,12 +88,12 @@ class Task(Columns):
         measure, strategy = piece_of("metric", metric), piece_of("decode", decode)
         self.tokenizer, pairs = piece_of("tokenizer", tokenizer), piece_of("corpus", corpus)
         self.layout = piece_of("layout", layout) or table()
-        fix = f"take another, as metric={METRICS[self.answer]}"
+        fix = f"take another, as metric={self.kind.file_metric}"
         is_other = measure.answers and self.answer not in measure.answers
         what = f"it does not score answers of the kind {self.answer}"
         refuse(is_other, what, fix, key="metric", value=type(measure).__name__)
         measure.check(self.names)
-        self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", strategy)
+        self.goal = self.kind(self.names, measure, self.values, self.label, order, self.none == "allowed", strategy)
         self.columns, self.quotes, self.rename = columns, quotes, dict(rename or {})
         self.validation, self.limit, self.unlabelled = validation, limit, unlabelled
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
@@ -157,7 +149,7 @@ class Task(Columns):
     def source_of(self, examples: Sequence[Example], folder: Path) -> Examples:
         """A source of these examples, encoded as those of the task are."""
         train = self.open("train", folder)
-        items = encoded(examples, self.answer, self.names, cast(Codec, train.codec))
+        items = encoded(examples, self.goal, cast(Codec, train.codec))
         return replace(train, split="input", items=items, task=train.task.of(items), load=lambda: examples)
 
     # --- what is prepared, and where it is ---
@@ -239,7 +231,7 @@ class Task(Columns):
         texts = (Document(text) for one in examples["train"] for text in (" ".join(one.texts), one.target or ""))
         sample = until(texts, getattr(self.tokenizer, "sample", 0))
         codec = Codec.of(self.tokenizer, (document.text for document in sample))
-        splits = {split: encoded(of_split, self.answer, self.names, codec) for split, of_split in examples.items()}
+        splits = {split: encoded(of_split, self.goal, codec) for split, of_split in examples.items()}
         store.discard(work)
         for split, of_split in examples.items():
             content = io.BytesIO()
@@ -252,7 +244,7 @@ class Task(Columns):
             "vocabulary": codec.size,
             "specials": dict(codec.specials),
             "splits": {split: len(of_split) for split, of_split in examples.items()},
-            "leaks": _leaks(examples, self.unit, self.answer),
+            "leaks": _leaks(examples, self.unit, self.kind.is_open),
             "files": {file.name: rows.sha256(file) for file in sorted(work.iterdir())},
         }
         store.seal(work, meta)
@@ -273,7 +265,7 @@ class Task(Columns):
             tables = {**tables, **{split: Table(None, own) for split, own in pairs.items()}}
         examples: dict[str, list[Example]] = {}
         for split in (split for split in SPLITS if split in tables):
-            make, key = partial(self.example, secret=split == "test"), "files" if self.files else "hub"
+            make, key = partial(self.example, goal=self.goal, secret=split == "test"), "files" if self.files else "hub"
             examples[split] = list(self._examples(tables[split].rows, f"{split} split", make))
             refuse(not examples[split], f"the {split} split is empty", key=f"{key}.{split}")
         if "validation" not in examples:
@@ -319,20 +311,19 @@ def _is_whole(home: Path) -> bool:
     return True
 
 
-def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, answer: Answer) -> list[str]:
+def _leaks(examples: Mapping[str, list[Example]], unit: tuple[str, str] | None, is_open: bool) -> list[str]:
     """What of the held-out splits is trained on too: units, texts, and texts in another case or with other spaces; and
-    equal texts whose labels differ. Of answers that are written several may be right.
+    equal texts whose labels differ, unless several may be right.
     """
     from pandas import DataFrame
 
     every = [(split, one) for split, of_split in examples.items() for one in of_split]
-    is_chosen = answer not in ("text", "span")
     columns = {
         "split": [split for split, _ in every],
         "unit": [one.unit for _, one in every],
         "same": [digest(one.texts) for _, one in every],
         "folded": [digest(text.strip().casefold() for text in one.texts) for _, one in every],
-        "label": [str(one.answer) if is_chosen and one.answer is not None else None for _, one in every],
+        "label": [None if is_open or one.answer is None else str(one.answer) for _, one in every],
     }
     rows: Any = DataFrame(columns)
     train, leaks = rows[rows["split"] == "train"], list[str]()
@@ -384,14 +375,16 @@ def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[
     named = keys(Task)
     full = [f"data.{word}" if word.partition("=")[0].partition(".")[0] in named else word for word in words]
     stated = dict(word.removeprefix("data.").split("=", 1) for word in full if word.startswith("data."))
-    answer: Any = stated.get("answer", "class")
-    line = {"kind": "Task", "answer": answer, "text": "{text}", "metric": METRICS.get(answer, "Accuracy")}
+    answer = stated.get("answer", "class")
+    kind = KINDS.get(answer, Goal)
+    line: dict[str, Any] = {"kind": "Task", "answer": answer, "text": "{text}", "metric": kind.file_metric}
     line["files"] = {"train": file}
-    if answer in NAMED and "labels" not in stated:
+    if "classes" in kind.head_keys and "labels" not in stated:
         template, labels = stated.get("label", "{label}"), set[str]()
         for _, row in table().rows(rows.find(file, "TASK"), None, "csv"):
             try:
-                found = listed(value_of(template, row, "label"), answer)
+                value = value_of(template, row, "label")
+                found = [] if value in (None, "") else kind.listed(value)
                 labels.update(spelled(label) for label in found if label == label)  # pandas has NaN for no value
             except ScalingError as error:
                 raise error.at(file=file, value=template) from None
