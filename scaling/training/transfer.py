@@ -148,10 +148,11 @@ def balanced(config: Config, source: Source) -> Config:
     head = config["model.head"]
     if not isinstance(head, Mapping) or head.get("weights") != "balanced":
         return config
+    labels = cast("Examples", source).task.labels if source.gives == "examples" else ()
     what, fix = "there are no labelled examples to balance", "give the weights"
-    config.refuse(source.gives != "examples", "model.head.weights", what, fix)
+    config.refuse(not labels, "model.head.weights", what, fix)
     counts = cast("Examples", source).label_counts
-    fewest = cast("Examples", source).task.labels[int(counts.argmin())]
+    fewest = labels[int(counts.argmin())]
     config.refuse(not counts.all(), "model.head.weights", f"no training example has the label {fewest}", fix)
     weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]
     model = {**config["model"], "head": {**head, "weights": weights}}
