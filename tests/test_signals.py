@@ -88,7 +88,8 @@ def test_a_signal_changes_no_exit_code_of_a_command_that_is_done(tmp_path):
 @slow
 def test_an_interrupt_at_the_terminal_leaves_the_fork_server_silent(tmp_path):
     """It gets the signal too, while it imports."""
-    code = "import time\nfrom scaling.executors.local import Local\nLocal(1)\nprint('ready', flush=True)\n"
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in a background
+    code += "from scaling.executors.local import Local\nLocal(1)\nprint('ready', flush=True)\n"
     code += "try: time.sleep(600)\nexcept KeyboardInterrupt: pass"
     assert stopped(code, tmp_path, signal.SIGINT) == (0, "")
 
