@@ -19,7 +19,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
-from scaling.studies.question import COMPARED, Line, Question, axes_of, flat, is_automatic, word_of
+from scaling.studies.question import COMPARED, Line, Question, axes_of, flat, is_automatic
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
 from scaling.training.schedule import VARIED
@@ -153,7 +153,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
 def _wording(question: Question, overrides: Sequence[str], data: Data) -> Callable[[Cell], Words]:
     """The words of a run by its own keys."""
-    automatic: dict[Words, bool] = {}  # by words that name files, whether these leave the windows of evaluations open
+    automatic: dict[Any, bool] = {}  # by what names files, whether these leave the windows of evaluations open
 
     def words_of(cell: Cell) -> Words:
         row = cell.get("row")
@@ -162,7 +162,7 @@ def _wording(question: Question, overrides: Sequence[str], data: Data) -> Callab
         log = (f"log.group={question.name}", f"log.name={shown}", f"log.tags={tags}")
         words = (*log, *question.overrides(cell), *overrides)
         words = words if data == "prepared" else _stood_in(question.base, words)
-        files = tuple(word_of(key, value) for key, value in cell.items() if key in ("row", *SECTIONS))
+        files = tuple((key, cell[key]) for key in ("row", *SECTIONS) if isinstance(cell.get(key), str))
         if files not in automatic:
             automatic[files] = is_automatic(load(question.base, words))
         return (COMPARED, *words) if automatic[files] else words
