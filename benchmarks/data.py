@@ -94,7 +94,7 @@ def measured(source: Source, repeats: int) -> Iterator[Figure]:
     yield Figure("synthetic, 256 symbols, drawn", drawn(Synthetic(symbols=256), repeats))
     yield Figure("synthetic pairs in buckets of 1024×32", paired(repeats))
     for kind in kinds("objective"):
-        if kind in ("Sequence", "Distil"):
+        if kind in ("Sequence", "Distil", "Answer"):
             continue
         for family in kinds("objective")[kind].families:
             yield Figure(f"{kind}, {family}", batches(source, kind, family, repeats), GOALS.get(kind))
