@@ -196,4 +196,4 @@ def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], r
 
 def _is_task(data: Mapping[str, Any]) -> bool:
     kind = schema.kinds("data").get(data.get("kind", ""), object)
-    return hasattr(kind, "answer") or "answer" in schema.keys(kind)
+    return hasattr(kind, "goal") or "answer" in schema.keys(kind)
