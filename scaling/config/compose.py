@@ -144,7 +144,7 @@ def load(
     defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
     if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
         raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
-    config = _resolved(_with_domains(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
+    config = _resolved(_with_parts(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
     # `model.norm` is a definition, which other keys refer to and no class takes.
     tree = strict_yaml.values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
     tree |= {key: _checked(config, key) for key in FIXED if key in config.tree}
@@ -244,23 +244,23 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
     return layers
 
 
-def _with_domains(laid: Config, trail: tuple[tuple[str, Path], ...] = ()) -> Config:
-    """The sections with the file that a domain of a mixture of data names, and the domain's keys laid over it."""
+def _with_parts(laid: Config, trail: tuple[tuple[str, Path], ...] = ()) -> Config:
+    """The sections with the file that a part of the data (a domain of a mixture) names, and its keys laid over it."""
     data, origin = _mapping(laid, "data"), laid.origin
-    domains = dict(data["domains"]) if isinstance(data.get("domains"), dict) else {}
-    for domain, line in domains.items():
-        place, keys = f"data.domains.{domain}", line if isinstance(line, dict) else {"kind": line}
-        if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
-            at = f"{place}.kind" if isinstance(line, dict) else place
-            named = str(keys["kind"]), Path(file_and_line(origin.get(at, ""))[0]).parent
-            chain = " → ".join(name for name, _ in (*trail, named))
-            laid.refuse(named in trail, place, f"the config includes itself: {chain}", "break the circle")
-            file = _with_domains(reduce(_lay, _named(laid, at, "data"), Config({}, {})), (*trail, named))
-            domains[domain] = schema.overlay(file.tree.get("data"), _without(keys, "kind"))
-            theirs = {place + at.removeprefix("data"): where for at, where in file.origin.items()}
-            origin = {**theirs, **_without(origin, place, f"{place}.kind")}
-    tree = {**laid.tree, "data": {**data, "domains": domains}}
-    return replace(laid, tree=tree, origin=origin) if domains else laid
+    for key in schema.parts("data") & data.keys():
+        for part, line in data[key].items() if isinstance(data[key], dict) else ():
+            place, keys = f"data.{key}.{part}", line if isinstance(line, dict) else {"kind": line}
+            if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
+                at = f"{place}.kind" if isinstance(line, dict) else place
+                named = str(keys["kind"]), Path(file_and_line(origin.get(at, ""))[0]).parent
+                chain = " → ".join(name for name, _ in (*trail, named))
+                laid.refuse(named in trail, place, f"the config includes itself: {chain}", "break the circle")
+                part_config = _with_parts(reduce(_lay, _named(laid, at, "data"), Config({}, {})), (*trail, named))
+                parts = {**data[key], part: schema.overlay(part_config.tree.get("data"), _without(keys, "kind"))}
+                data = {**data, key: parts}
+                theirs = {place + at.removeprefix("data"): where for at, where in part_config.origin.items()}
+                origin = {**theirs, **_without(origin, place, f"{place}.kind")}
+    return replace(laid, tree={**laid.tree, "data": data}, origin=origin) if data else laid
 
 
 def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, disk, from_os, refuse, under
+from scaling.base.errors import ScalingError, disk, from_os, refuse
 from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
 from scaling.config.shape import Shape
@@ -92,9 +92,6 @@ class Config:
             if self.tree[section] is not None or section != "tuning":
                 with self.placing(section):
                     schema.recipe(section, self.tree[section])
-        for domain, line in self.tree.get("data", {}).get("domains", {}).items():  # of a mixture, each a line of data
-            with self.placing(), under(f"data.domains.{domain}"):
-                schema.recipe("data", line)
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
             with self.placing("size"):

@@ -9,9 +9,9 @@ keyword-only arguments are the keys of the line, and an annotation states which 
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of the slot of that name; it arrives as a function that takes the shared
-arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). Every number is finite
-and has a range, so no class checks a single number. The slot's public classes are the registry; a user's classes join
-it by `extend`.
+arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated `Recipes`
+has lines of its class's own slot, by name. Every number is finite and has a range, so no class checks a single number.
+The slot's public classes are the registry; a user's classes join it by `extend`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ LAW = "law"  # the slot of scaling laws, which `scaling.laws.Law` objects join b
 
 Line = str | Mapping[str, Any]
 Recipe = Callable[..., Any]
+Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
@@ -111,11 +112,17 @@ def recipe(slot: str, line: Any) -> Checked:
     schema = keys(registry[kind])
     needed = {key: f"write {{kind: {kind}, {key}: …}}" for key, each in schema.items() if each.default is each.empty}
     types = {key: parameter.annotation for key, parameter in schema.items()}
-    return Checked(slot, line, registry[kind], check_keys(values, types, kind, needed))
+    return Checked(slot, line, registry[kind], check_keys(values, types, kind, needed, slot))
 
 
-def _argument(key: str, value: Any, annotation: Any) -> Any:
-    """`value` as the annotation requires: a checked plain value, or the recipe of another slot."""
+def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
+    """`value` as the annotation requires: a checked plain value, or the recipe of another slot, or some of this one."""
+    if annotation == Recipes:
+        recipes = {}
+        for name, line in check(key, value, Mapping[str, Any]).items():
+            with under(f"{key}.{name}"):
+                recipes[name] = recipe(slot, line)
+        return recipes
     if not is_recipe(annotation) or (value is None and type(None) in typing.get_args(annotation)):
         return check(key, value, annotation)
     with under(key):
@@ -164,6 +171,12 @@ def keys(kind: type) -> Mapping[str, inspect.Parameter]:
         owner = next(base for base in kind.__mro__ if "__init__" in vars(base))
         schema = {**keys(owner.__mro__[1]), **schema}
     return schema
+
+
+def parts(slot: str) -> set[str]:
+    """The keys under which kinds of a slot have further lines of it, by name."""
+    schemas = map(keys, kinds(slot).values())
+    return {key for schema in schemas for key, parameter in schema.items() if parameter.annotation == Recipes}
 
 
 _joined: dict[tuple[str, str], tuple[str, Any]] = {}  # by slot and name: a file that `extend` has read, and its piece
@@ -257,15 +270,15 @@ def check(key: str, value: Any, annotation: Any) -> Any:
 
 
 def check_keys(
-    line: Mapping[str, Any], keys: Mapping[str, Any], noun: str, needed: Mapping[str, str] = {}
+    line: Mapping[str, Any], keys: Mapping[str, Any], noun: str, needed: Mapping[str, str] = {}, slot: str = ""
 ) -> dict[str, Any]:
-    """The values of a line, each of its type among `keys`; any other key is refused, and a line without one of the keys
-    that are `needed`, each with an example as the fix.
+    """The values of a line, which may be of a slot, each of its type among `keys`; any other key is refused, and a line
+    without one of the keys that are `needed`, each with an example as the fix.
     """
     for key in line:
         if key not in keys:
             raise ScalingError(f"{noun} has no such key", key=str(key), fix=nearest(str(key), keys))
-    values = {key: _argument(key, value, keys[key]) for key, value in line.items()}
+    values = {key: _argument(slot, key, value, keys[key]) for key, value in line.items()}
     for key, fix in needed.items():
         refuse(key not in line, f"{noun} needs it", fix, key=key)
     return values

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, refuse, under
 from scaling.base.numbers import NonNegativeFloat
-from scaling.config.schema import build, check_keys, piece_of
+from scaling.config.schema import Recipes, check_keys, piece_of
 from scaling.data.source import Rows, Source
 from scaling.data.store import digest
 
@@ -26,13 +26,11 @@ class Mixture:
     domain's loss is measured besides. All domains have one tokenizer; they are numbered in the order of their names.
     """
 
-    def __init__(
-        self, *, domains: Mapping[str, Any], shares: Mapping[str, Any], weights: Mapping[str, Any] | None = None
-    ):
+    def __init__(self, *, domains: Recipes, shares: Mapping[str, Any], weights: Mapping[str, Any] | None = None):
         what = "a mixture has two domains or more"
         refuse(len(domains) < 2, what, "write domains: {code: python, prose: wikitext103}", key="domains")
         names = tuple(sorted(domains))
-        self.domains = {name: piece_of(f"domains.{name}", build, "data", domains[name]) for name in names}
+        self.domains = {name: piece_of(f"domains.{name}", domains[name]) for name in names}
         self.shares = _fractions("shares", shares, names)
         self.weights = _fractions("weights", dict.fromkeys(names, 1) if weights is None else weights, names)
 

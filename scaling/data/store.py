@@ -21,6 +21,7 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os, refuse
+from scaling.config import schema
 from scaling.data import rows
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
@@ -44,7 +45,9 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
     """The tokenizer's file of a run's line of data: the one that the line names, or that of the prepared data. One that
     is named and is nowhere is returned too, so that whoever opens it reports it.
     """
-    line = min(data["domains"].items())[1] if "domains" in data else data  # the domains of a mixture have one tokenizer
+    line = data
+    for key in schema.parts("data") & data.keys():  # parts of data have one tokenizer
+        line = min(data[key].items())[1]
     named = line.get("tokenizer")
     file = None
     if isinstance(named, Mapping) and named.get("kind") == "File":

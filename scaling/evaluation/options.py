@@ -135,8 +135,7 @@ def posed(
         source: Examples = data.open(part, folder)
         what = f"its answer is {source.task.answer}, and options are asked for"
         fix = "take a task whose answer is class or options, or finetune the run"
-        is_choice = "activation" in source.task.head_keys and source.task.chances == "softmax"
-        refuse(not is_choice, what, fix, key="TASK")
+        refuse(not source.task.is_choice, what, fix, key="TASK")
         asked = (Question.of(example, source.task.labels) for example in source.examples)
         return {index: question for index, question in enumerate(asked) if question.right}
 

@@ -55,6 +55,7 @@ class Goal:
     is_of_words: ClassVar[bool] = False  # each word of the text has a label
     is_of_pieces: ClassVar[bool] = False  # its labels are at tokens of the text
     is_open: ClassVar[bool] = False  # several texts may be right
+    is_choice: ClassVar[bool] = False  # one of several names or texts is right
     head: ClassVar[str | None] = None  # the kind of head that predicts it; None: a model has to write it
     head_keys: ClassVar[Sequence[str]] = ()  # keys of the head that finetuning sets
     chances: ClassVar[Literal["softmax", "sigmoid"] | None] = "softmax"  # made of logits; None: they are numbers
@@ -157,7 +158,7 @@ def spelled(value: Any) -> str:
 class Class(Goal):
     """The class of a text or of a pair."""
 
-    answer = "class"
+    answer, is_choice = "class", True
     head, head_keys = "Sequence", ("classes", "activation", "dropout", "added")
 
     def answered(self, value: Any, texts: Sequence[str]) -> dict[str, Any]:
@@ -230,7 +231,7 @@ class Number(Goal):
 class Options(Goal):
     """One of an example's own options, each a document of its own behind the text."""
 
-    answer = "options"
+    answer, is_choice = "options", True
     takes: ClassVar = {"options": "options=[{choice1}, {choice2}]"}
     head, head_keys = "Options", ("activation", "dropout")
 
