@@ -201,7 +201,7 @@ def test_each_command_has_a_section_and_what_is_printed_and_what_is_documented_a
         run("mixture", str(ROOT / "docs" / "results" / "mixture" / "points.csv"))
         run("fit-curves", "curves.csv", "--law", "annealed_curve")
         drawn = draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(5))
-        begun = [c if c.run == c.trunk or c.N >= 1e5 else c.where(c.steps <= 0.6 * len(c.rates)) for c in drawn]
+        begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn]
         found["fit-curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         for words in (["--counts"], [], ["--from", "scores.csv"]):
             run("table", "table.yaml", *words)
